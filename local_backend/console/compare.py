@@ -47,8 +47,8 @@ def compare(
     *, request: Request, services: TheServices, caller: TheCaller, ids: Ids = [], everything: Annotated[  # noqa: B006
         str, Query(alias="equal")] = "", by: str = "",
 ) -> Response:
-    """Show the metrics and the values of the submissions; `by` is the metric of the parallel coordinates. The page
-    loads the code when it comes into view."""
+    """Show the metrics and the values of the submissions; `by` is the metric of the parallel coordinates, by
+    default the first that most runs have. The page loads the code when it comes into view."""
     try:
         rows = services.comparisons.rows(caller, ids)
     except Invalid as problem:
@@ -60,10 +60,13 @@ def compare(
     shown = {title: found if everything else _different(found) for title, found in tables.items()}
     query = urlencode([("id", row.id) for row in rows])
     metrics = services.comparisons.metrics(rows)
+    results = _results(metrics) if len(rows) >= _LEAST_LINES and _inputs(values) else []
+    chosen = next((one for one in results if one.name == by), None) or max(results, key=_count, default=None)
     return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
                 place=COMPARE, metrics=metrics, charts=[one for one in metrics if not _is_without_deaths(one)],
                 hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())),
-                results=_results(metrics) if len(rows) >= _LEAST_LINES and _inputs(values) else [], by=by)
+                results=[one.name for one in results], chosen=chosen and chosen.name,
+                without=len(rows) - _count(chosen) if chosen else 0)
 
 
 @router.get(f"{COMPARE}/parts/code")
@@ -111,7 +114,8 @@ def curves(
         **coordinates(curve.points),
     } for row, curve in found]
     label = "seconds since the start" if axis == TIME_AXIS else step_label(curve for _, curve in found)
-    return JsonAnswer({"x": {"label": label, "kind": "number"}, "y": {"label": ""}, "series": series}, headers=HEADERS)
+    return JsonAnswer({"x": {"label": label, "kind": "number"}, "y": {"label": ""}, "series": series,
+                       "left": sum(curve.left for _, curve in found)}, headers=HEADERS)
 
 
 @router.get(f"{COMPARE}/parallel")
@@ -127,19 +131,26 @@ def parallel(
         raise Invalid("query.value", f"These runs have no metric {metric[:100]}; load the page again")
     others = [one for one in results if one is not chosen][:_MOST_METRICS]
     columns = _inputs(services.comparisons.values(rows)) | {_titled(one): _amounts(one) for one in others}
+    there = [at for at, point in enumerate(chosen.best) if point is not None]
+    columns = {name: values for name, values in columns.items() if len({values[at] for at in there}) > 1}
     answer = {
         "metric": _titled(chosen), "maximize": not metric_names.is_lower_better(metric),
-        "axes": [{"name": name, "log": _is_log(values)} for name, values in columns.items()],
+        "axes": [{"name": name, "log": _is_log([values[at] for at in there])} for name, values in columns.items()],
         "lines": [{"id": f"{row.app_name} ({row.id})", "run": row.id, "value": value,
                    "at": [values[at] for values in columns.values()]}
-                  for at, (row, value) in enumerate(zip(rows, _amounts(chosen), strict=True)) if value is not None],
+                  for at, (row, value) in enumerate(zip(rows, _amounts(chosen), strict=True)) if at in there],
     }
     return JSONResponse(answer, headers=HEADERS)
 
 
 def _results(metrics: Sequence[ComparedMetric]) -> list[ComparedMetric]:
     """Return the metrics whose names say which values are better, and which at least two runs have."""
-    return [one for one in metrics if sum(point is not None for point in one.best) > 1]
+    return [one for one in metrics if _count(one) > 1]
+
+
+def _count(metric: ComparedMetric) -> int:
+    """Return the number of the runs that have a metric with a direction."""
+    return sum(point is not None for point in metric.best)
 
 
 def _titled(metric: ComparedMetric) -> str:

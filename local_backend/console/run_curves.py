@@ -53,6 +53,7 @@ def _chart(curves: list[DrawnCurve], axis: str) -> dict[str, Any]:
         "series": [{"name": curve.name, **coordinates(curve.points), "step": curve.name in (WORKERS, DEATHS)}
                    for curve in curves if curve is not deaths],
         "marks": _marks(deaths),
+        "left": sum(curve.left for curve in curves),
     }
 
 

@@ -212,10 +212,22 @@ def test_parameters_are_drawn_with_the_metrics_of_three_runs(live: Live, two: li
     }
     page = get(live, f"{COMPARE}?{ids}").text
     assert "by=loss#parallel" in page and "by=norm" not in page
+    assert json.loads(get(live, parallel_of(page)).body)["metric"] == "best loss", "all runs have it"
+    page = get(live, f"{COMPARE}?{ids}&by=test/accuracy").text
     chosen = json.loads(get(live, parallel_of(page)).body)
     assert chosen["metric"] == "best test/accuracy" and chosen["maximize"]
     assert [one["run"] for one in chosen["lines"]] == two, "the third run has no accuracy"
+    assert "Runs without test/accuracy have no line: 1 of 3." in page
+    assert [one["name"] for one in chosen["axes"]] == ["MODE", "PASSWORD", "--lr", "best loss"]
     assert get(live, f"{COMPARE}/parallel?{ids}&metric=norm").error == (400, "query.value")
+
+
+def test_values_that_are_not_finite_are_counted(live: Live, two: list[str]) -> None:
+    record(live, two[0], loss=[3.0, float("nan"), float("inf")])
+    record(live, two[1], loss=[2.0, float("nan")])
+    drawn = json.loads(get(live, f"{COMPARE}/curves?{query(two)}&metric=loss&width=100").body)
+    assert drawn["left"] == 3 and [one["y"] for one in drawn["series"]] == [[3.0], [2.0]]
+    assert json.loads(get(live, f"/console/runs/{two[0]}/curves?width=100&metric=loss").body)["left"] == 2
 
 
 def test_a_run_that_counts_epochs_is_compared_with_one_that_counts_steps(live: Live, two: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import zipfile
 from collections import OrderedDict
@@ -187,6 +188,7 @@ def test_pointing_at_a_chart_shows_the_values_of_all(live: Live, tab: Tab) -> No
     for step in range(5):
         for name in ("loss", "accuracy"):
             book.add("dlicmd.log", MetricValue(name, step / 8, float(step), "step", 1.7e9 + step))
+    book.add("dlicmd.log", MetricValue("loss", math.nan, 5.0, "step", 1.7e9))
     live.paths(run).state.mkdir(parents=True, exist_ok=True)
     CurveFile(live.paths(run).curves, book, 0.0)
     tab.goto(f"http://127.0.0.1:{live.port}{places.RUNS}/{run}")
@@ -197,6 +199,8 @@ def test_pointing_at_a_chart_shows_the_values_of_all(live: Live, tab: Tab) -> No
     tab.mouse.move(place["x"] + place["width"] / 2, place["y"] + 20)
     for chart in (CHART, "#chart-accuracy"):
         expect(tab.locator(f"{chart} .u-legend .u-value")).to_have_text(["2", "0.25"])
+    expect(tab.locator(f"{CHART} summary")).to_contain_text("not finite and not drawn: 1")
+    expect(tab.locator("#chart-accuracy summary")).not_to_contain_text("finite")
 
 
 def test_long_names_fit_into_the_legend_of_a_phone(live: Live, tab: Tab) -> None:

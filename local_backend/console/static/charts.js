@@ -44,7 +44,7 @@
       this.seen = false;
       this.plot = make("div", node, { class: "plot", tabindex: "0", role: "group", "aria-label": `${node.getAttribute("aria-label")}. Arrow keys show values, + and - zoom, Escape shows everything.` });
       this.details = make("details", node, { class: "small" });
-      make("summary", this.details, { text: "Values as a table" });
+      this.summary = make("summary", this.details, { text: "Values as a table" });
       this.table = make("div", this.details, { class: "scroll" });
       this.blank("Loading…", "late");
       this.said = make("div", node, { class: "visually-hidden", "aria-live": "polite" });
@@ -110,6 +110,7 @@
     show(data) {
       const same = this.u && this.shape(data) === this.shape(this.data);
       this.data = data;
+      this.summary.textContent = `Values as a table${data.left ? `; not finite and not drawn: ${number(data.left)}` : ""}`;
       if (!data.series.some((one) => one.x.length)) {
         this.u?.destroy();
         this.u = null;
