@@ -47,6 +47,9 @@ async def part(request: Request, services: Services, caller: Caller) -> str:
 
 def _found(services: Services, caller: Caller, base_url: str, colors: dict[str, int]) -> dict[str, Any]:
     view = slots_view(services, caller, base_url)
+    for one in view["queue"]:
+        # The page shows this time in a column of its own, as a local time.
+        one["message"] = one.get("message", "").removesuffix(f", not before {one.get('expectedStart')}")
     color(colors, (one["id"] for one in view["running"]))
     return {
         "view": view,

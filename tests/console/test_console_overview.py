@@ -109,7 +109,7 @@ def test_the_queue_tells_reasons_and_starts(live: Live) -> None:
     live.supervisor.reasons[waits] = Reason("SLOTS", "waiting for 2 CPU slots", 1, 4_000_000_000.0)
     text = get(live, HOME).text
     assert "waiting for 2 CPU slots; position 1 in the queue" in words(get(live, HOME))
-    assert 'datetime="2096-10-02T07:06:40Z"' in text
+    assert 'datetime="2096-10-02T07:06:40Z"' in text and "not before" not in text
 
 
 def test_names_of_runs_are_escaped(live: Live) -> None:
