@@ -14,8 +14,10 @@ from local_backend.console import places
 from local_backend.console.changes import TheForm, done, field
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
+from local_backend.console.run import first_metrics
 from local_backend.errors import Invalid
 from local_backend.services.access import Caller
+from local_backend.services.comparisons import MOST
 from local_backend.services.services import Services
 
 router = pages()
@@ -109,4 +111,9 @@ def number_of(text: str) -> int | None:
 
 
 def _runs(services: Services, caller: Caller, label: str) -> dict[str, Any]:
-    return {"runs": services.experiments.runs(caller, label, _RUNS)}
+    """Return the last runs, and of each exec its parameters and its first metrics."""
+    runs = services.experiments.runs(caller, label, _RUNS)
+    rows = [row for run in runs for _, row in run.parts if row is not None]
+    views = {view.row.id: view for view in services.execs.views(rows)}
+    return {"runs": runs, "views": views, "metrics": {one: first_metrics(views[one].progress) for one in views},
+            "compared": [*views][:MOST]}

@@ -45,12 +45,12 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
         "experiment": services.experiments.of_exec(caller, row.id), "remedy": remedy_of(row),
         "labels": labels_of(services, caller, run), "owned": row.creator == caller.name, "has_result": view.has_result,
-        "plan": view.consumer, "metrics": _metrics(view.progress),
+        "plan": view.consumer, "metrics": first_metrics(view.progress),
     }
 
 
-def _metrics(progress: Any) -> dict[str, Any]:
-    """Return the last values that the head shows: loss and accuracy, or else those of the first metrics."""
+def first_metrics(progress: Any) -> dict[str, Any]:
+    """Return the last values that stand for a run: loss and accuracy, or else those of the first metrics."""
     known = {name: progress[name] for name in (wire.LOSS, wire.ACCURACY) if progress.get(name) is not None}
     last = progress.get(wire.LAST_METRICS) or {}
     return known or {name: one["value"] for name, one in islice(last.items(), _METRICS)}

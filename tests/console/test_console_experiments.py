@@ -312,7 +312,12 @@ def test_the_page_of_an_experiment_shows_its_data_as_words_and_the_runs_that_wer
     first = mine.run()["parts"][0]["execId"]
     made = change(visitor, f"{places.RUNS}/{first}/again", {"name": "next", "workers": "1", "arguments": "--epochs 9"})
     second = made.headers["location"].rpartition("/")[2]
+    live.run_on(second, "cpu-0")
+    live.say(second, {"loss": 0.25, "lastMetrics": {"f1": {"value": 1, "step": 1, "stepUnit": "step"}}})
     page = visitor.get(f"{places.EXPERIMENTS}/alice/first").text
+    row = page.partition(f'href="{places.RUNS}/{second}">')[2].partition("</tr>")[0]
+    assert re.findall(r'<span class="nowrap">([^<]*)<', row) == ["epochs = 9", "loss 0.25"]
+    assert f'compare?id={second}&amp;id={first}">Compare 2 runs<' in page
     assert "folder mnist" in page and "&#34;type&#34;" not in page
     assert f"{places.RUNS}/{second}" in page and f"repeats <a href=\"{places.RUNS}/{first}\"" in page
     runs = mine.get("/experiments/first/runs").json()
