@@ -44,7 +44,7 @@ ARGUMENTS = (
 PATIENCE = 60_000
 #: Whether the charts in view are drawn.
 DRAWN = """() => !document.querySelector('.htmx-request') && [...document.querySelectorAll('[data-chart]')].every(
-  (one) => one.getBoundingClientRect().top > innerHeight || one.querySelector('canvas, .plot p'))"""
+  (one) => one.getBoundingClientRect().top > innerHeight || one.querySelector('canvas, .plot p:not(.late)'))"""
 
 
 def seconds(tab: Page, url: str, ready: str) -> float:
