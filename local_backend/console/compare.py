@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -20,6 +19,7 @@ from local_backend.console.rendering import HEADERS, now, page, shown_duration
 from local_backend.console.route import router as pages
 from local_backend.console.run_curves import DEATHS, coordinates, step_label
 from local_backend.errors import Invalid
+from local_backend.run_values import amount
 from local_backend.services.comparisons import ComparedMetric, ComparedValues, Values
 from local_backend.services.curves import STEP_AXIS, TIME_AXIS, StepWindow
 from local_backend.services.load import READING
@@ -169,14 +169,9 @@ def _inputs(values: ComparedValues) -> dict[str, list[Any]]:
 
 
 def _number(value: Any) -> Any:
-    """Return the number that a text is, else the text; None for no value."""
-    if isinstance(value, bool) or value is None:
-        return None if value is None else str(value)
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return found if math.isfinite(found) else str(value)
+    """Return the number that a value is, else its text; None for no value."""
+    found = amount(value)
+    return found if found is not None or value is None else str(value)
 
 
 def _is_log(values: Sequence[Any]) -> bool:

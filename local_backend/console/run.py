@@ -53,7 +53,7 @@ def first_metrics(progress: Any) -> dict[str, Any]:
     """Return the last values that stand for a run: loss and accuracy, or else those of the first metrics."""
     known = {name: progress[name] for name in (wire.LOSS, wire.ACCURACY) if progress.get(name) is not None}
     last = progress.get(wire.LAST_METRICS) or {}
-    return known or {name: one["value"] for name, one in islice(last.items(), _METRICS)}
+    return known or {name: one[wire.VALUE] for name, one in islice(last.items(), _METRICS)}
 
 
 def _done(progress: Any, row: ExecRow) -> float | None:
