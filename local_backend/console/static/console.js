@@ -1,6 +1,5 @@
-// What every page does: local times, theme, keys, copying, questions. Pages work with attributes, never with scripts of
+// What every page does: theme, keys, copying, questions. Pages work with attributes, never with scripts of
 // their own:
-//   <time datetime="…Z">        shown in the zone of the browser; the title keeps the server's
 //   data-copy="text"            a button that copies
 //   data-ask="question"         a form or button that asks first
 //   data-dialog="id"            opens a dialog, which an hx-get of the same button fills; data-close closes it
@@ -12,16 +11,7 @@
 //                               boxes, and of those with data-active
 "use strict";
 (() => {
-  const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  const soon = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
-
-  function relative(seconds) {
-    const size = Math.abs(seconds);
-    if (size < 60) return soon.format(Math.round(seconds), "second");
-    if (size < 3600) return soon.format(Math.round(seconds / 60), "minute");
-    if (size < 86400) return soon.format(Math.round(seconds / 3600), "hour");
-    return null;
-  }
+  const { times } = dlicmdEarly;
 
   // As the server shows numbers (rendering.py): 5 digits of fractions, and groups of 3 digits.
   function number(value) {
@@ -30,18 +20,6 @@
     if (size >= 1e15 || (size < 1e-4 && !isWhole)) return Number(value.toPrecision(5)).toExponential();
     const [digits, rest] = String(isWhole ? value : Number(value.toPrecision(5))).split(".");
     return digits.replace(/\B(?=(\d{3})+$)/g, "\u202f") + (rest ? `.${rest}` : "");
-  }
-
-  function times(root) {
-    for (const node of root.querySelectorAll("time[datetime]")) {
-      const at = new Date(node.getAttribute("datetime"));
-      if (Number.isNaN(at.getTime())) continue;
-      if (!node.dataset.server) node.dataset.server = node.title || node.textContent;
-      const near = node.dataset.near !== undefined ? relative((at - Date.now()) / 1000) : null;
-      const text = near || local.format(at);
-      if (node.textContent !== text) node.textContent = text;
-      node.title = `${local.format(at)} · server: ${node.dataset.server}`;
-    }
   }
 
   function toast(text, bad) {
@@ -80,7 +58,7 @@
       node.closest("dialog").close();
     } else if (node.dataset.themeToggle !== undefined) {
       localStorage.setItem("dlicmd-theme", document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-      dlicmdTheme.apply();
+      dlicmdEarly.applyTheme();
     } else {
       for (const box of document.querySelectorAll(`input[type=checkbox][name="${CSS.escape(node.dataset.checkAll)}"]`)) {
         if (box.checked !== node.checked) { box.checked = node.checked; box.dispatchEvent(new Event("change", { bubbles: true })); }
@@ -259,5 +237,5 @@
   times(document);
   count();
   setInterval(() => { if (!document.hidden) times(document); }, 15000);
-  globalThis.dlicmdConsole = { toast, late, ask, times, number };
+  globalThis.dlicmdConsole = { toast, late, ask, number };
 })();

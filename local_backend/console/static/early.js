@@ -1,0 +1,44 @@
+// Runs before the page is drawn, so that a dark page never flashes white, and that nothing moves when a time changes to
+// the zone of the browser: <time datetime="…Z"> keeps the server's time in its title.
+"use strict";
+(() => {
+  const wanted = localStorage.getItem("dlicmd-theme");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const applyTheme = () => {
+    const chosen = localStorage.getItem("dlicmd-theme");
+    document.documentElement.dataset.theme = chosen || (dark.matches ? "dark" : "light");
+    document.dispatchEvent(new CustomEvent("theme"));
+  };
+  if (wanted !== null && wanted !== "light" && wanted !== "dark") localStorage.removeItem("dlicmd-theme");
+  dark.addEventListener("change", applyTheme);
+  applyTheme();
+
+  const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const soon = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+
+  function relative(seconds) {
+    const size = Math.abs(seconds);
+    if (size < 60) return soon.format(Math.round(seconds), "second");
+    if (size < 3600) return soon.format(Math.round(seconds / 60), "minute");
+    if (size < 86400) return soon.format(Math.round(seconds / 3600), "hour");
+    return null;
+  }
+
+  function times(root) {
+    for (const node of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(node.getAttribute("datetime"));
+      if (Number.isNaN(at.getTime())) continue;
+      if (!node.dataset.server) node.dataset.server = node.title || node.textContent;
+      const near = node.dataset.near !== undefined ? relative((at - Date.now()) / 1000) : null;
+      const text = near || local.format(at);
+      if (node.textContent !== text) node.textContent = text;
+      node.title = `${local.format(at)} · server: ${node.dataset.server}`;
+    }
+  }
+
+  // The callback runs between the parser and the drawing. console.js goes on when the page is read.
+  const parsed = new MutationObserver(() => times(document));
+  parsed.observe(document, { childList: true, subtree: true });
+  document.addEventListener("DOMContentLoaded", () => parsed.disconnect(), { once: true });
+  globalThis.dlicmdEarly = { applyTheme, times };
+})();
