@@ -296,7 +296,7 @@ TAG = "tag"
 
 # Keys of an exec for clients that prefer DETAILS, and of the follow answer
 ARGUMENTS = "arguments"  # list of the words of the program, with secrets masked
-LAST_METRICS = "lastMetrics"  # name → {value, step, stepUnit, steps}: last values of main metrics, losses first
+LAST_METRICS = "lastMetrics"  # name → {value, step, stepUnit, steps, left}: last values of main metrics, losses first
 ALL_METRICS = "metrics"  # name → number: their last values
 PARAMETERS = "parameters"  # name → number, text or true: options of the program without dashes
 

@@ -46,6 +46,7 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
         "experiment": services.experiments.of_exec(caller, row.id), "remedy": remedy_of(row),
         "labels": labels_of(services, caller, run), "owned": row.creator == caller.name, "has_result": view.has_result,
         "plan": view.consumer, "metrics": first_metrics(view.progress),
+        "lost": {name: one[wire.LEFT] for name, one in view.main_metrics.items() if wire.LEFT in one},
     }
 
 

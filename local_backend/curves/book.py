@@ -25,8 +25,8 @@ class KeptCurve:
     def __init__(self, name: str, source: str, unit: str) -> None:
         self.name, self.source, self.unit = name, source, unit
         self.steps, self.values, self.times = array("d"), array("d"), array("d")
-        #: Number of values that were not finite.
-        self.left = 0
+        #: Number of values that were not finite, and of those that came after the last finite one.
+        self.left = self.left_since = 0
         #: Step and value that came last, the last step of the training if it is known, and how many values came.
         self.last: tuple[float, float] | None = None
         self.total: float | None = None
@@ -47,7 +47,9 @@ class KeptCurve:
         self.count += 1
         if not math.isfinite(value):
             self.left += 1
+            self.left_since += 1
             return None
+        self.left_since = 0
         place = float(self.count) if step is None else step
         self.last = (place, value)
         moment = math.nan if at is None else at
@@ -132,8 +134,8 @@ class Book:
         return index
 
     def last(self) -> dict[str, dict[str, Any]]:
-        """Return the last values: name → {value, step, stepUnit, steps}, without unknown `steps`; the most important
-        curves first, losses before others."""
+        """Return the last values: name → {value, step, stepUnit, steps, left}, without unknown `steps` and `left` 0;
+        the most important curves first, losses before others."""
         found: dict[str, dict[str, Any]] = {}
         for curve in sorted(shown(self.curves), key=_importance):
             if (curve.source, curve.name) in _OF_RUN:
@@ -143,6 +145,8 @@ class Book:
                 found[curve.name] = {"value": value, "step": whole(step), "stepUnit": curve.unit}
                 if curve.total is not None and curve.total >= step:
                     found[curve.name]["steps"] = whole(curve.total)
+                if curve.left_since:
+                    found[curve.name]["left"] = curve.left_since
         return found
 
 

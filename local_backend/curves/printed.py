@@ -20,7 +20,7 @@ _NUMBER = r"[-+]?(?:[0-9]{1,20}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9
 #: Space between words. It is bounded: several searches for unbounded space in one long line of spaces take minutes.
 _GAP = r"\s{0,9}"
 #: A word of a name, and a name of at most four words.
-_WORD = r"[A-Za-z][A-Za-z0-9_@./-]{0,50}"
+_WORD = r"(?!(?:nan|inf)\b)[A-Za-z][A-Za-z0-9_@./-]{0,50}"
 _PAIR = re.compile(
     rf"(?<![A-Za-z0-9_@./-])(?P<name>{_WORD}(?: {_WORD}){{0,3}})['\"]?\s{{0,3}}(?:[:=]\s{{0,3}}|\s)['\"]?"
     rf"(?P<value>{_NUMBER})(?![0-9A-Za-z_])(?:/(?P<of>[0-9]{{1,12}})(?![0-9.]))?",

@@ -47,7 +47,7 @@ def _is_usable(name: str, value: object) -> bool:
 
 
 def _last(values: object) -> dict[str, dict[str, Any]]:
-    """Return the last values of metrics: name → {value, step, stepUnit, steps}, at most MOST_CURVES."""
+    """Return the last values of metrics: name → {value, step, stepUnit, steps, left}, at most MOST_CURVES."""
     found: dict[str, dict[str, Any]] = {}
     for name, one in values.items() if isinstance(values, Mapping) else ():
         match one:
@@ -59,6 +59,8 @@ def _last(values: object) -> dict[str, dict[str, Any]]:
                         entry[wire.STEP_UNIT] = one[wire.STEP_UNIT]
                     if (total := sound(number(one.get(wire.STEPS)))) is not None:
                         entry[wire.STEPS] = whole(total)
+                    if type(left := one.get(wire.LEFT)) is int and left > 0 and sound(left):
+                        entry[wire.LEFT] = left
     return found
 
 

@@ -46,12 +46,13 @@ class ComparedValues:
 class ComparedMetric:
     """The last and the best point of a metric, of each exec; None for an exec without it. An exec may count epochs
     where another one counts steps: `step_units`. A metric whose name does not say which values are better has no `best`
-    points and no `best_value`, which it has only if the best points differ."""
+    points and no `best_value`, which it has only if the best points differ. `left` values of each exec are not finite."""
 
     name: str
     step_units: Sequence[str | None]
     last: Sequence[Point | None]
     best: Sequence[Point | None]
+    left: Sequence[int]
     best_value: float | None = None
 
 
@@ -166,11 +167,12 @@ def _metric(name: str, curves: Sequence[DrawnCurve | None]) -> ComparedMetric:
     units = [curve.step_unit if curve is not None else None for curve in curves]
     choose = min if metric_names.is_lower_better(name) else max
     last = [curve.points[-1] if curve is not None and curve.points else None for curve in curves]
+    left = [curve.left if curve is not None else 0 for curve in curves]
     if name in OF_RUN or not metric_names.has_direction(name):
-        return ComparedMetric(name, units, last, ())
+        return ComparedMetric(name, units, last, (), left)
     best = [choose(curve.points, key=_value) if curve is not None and curve.points else None for curve in curves]
     values = [point[1] for point in best if point is not None]
-    return ComparedMetric(name, units, last, best, choose(values) if len(set(values)) > 1 else None)
+    return ComparedMetric(name, units, last, best, left, choose(values) if len(set(values)) > 1 else None)
 
 
 def _value(point: Point) -> float:

@@ -241,6 +241,8 @@ RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 4
          "RUNNING  epoch 3/9  loss 0.5"),
         ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.5, "step": 17, "stepUnit": "line"}}},
          "RUNNING  loss 0.5"),
+        ({"state": "RUNNING", "lastMetrics": {"loss": {"value": 0.5, "step": 17, "stepUnit": "line", "left": 2}}},
+         "RUNNING  loss 0.5, then 2 not finite"),
     ],
 )
 def test_the_status_line_shows_the_progress(found: dict[str, Any], expected: str) -> None:

@@ -108,6 +108,12 @@ def test_the_steps_of_metrics_have_their_units() -> None:
     assert "loss 0.5 (step 300), val_loss 0.25 (epoch 3)" in "\n".join(page(job(lastMetrics=last), None, [], None))
 
 
+def test_later_values_that_are_not_finite_are_counted() -> None:
+    one = job(lastMetrics={"loss": {"value": 0.5, "step": 7, "left": 12}, "lr": {"value": 0.1, "step": 19}})
+    assert "loss 0.5 (step 7, then 12 not finite), lr 0.1 (step 19)" in "\n".join(page(one, None, [], None))
+    assert row(lines([one], None))["at"] == "step 7, then 12 not finite"
+
+
 @pytest.mark.parametrize(("message", "told"), [
     ("ModuleNotFoundError: No module named 'sklearn.svm'", "dlicmd run --wait -- pip install scikit-learn"),
     ("ImportError: attempted relative import with no known parent package", "dlicmd run -- python -m pkg.main"),

@@ -228,6 +228,8 @@ def test_values_that_are_not_finite_are_counted(live: Live, two: list[str]) -> N
     drawn = json.loads(get(live, f"{COMPARE}/curves?{query(two)}&metric=loss&width=100").body)
     assert drawn["left"] == 3 and [one["y"] for one in drawn["series"]] == [[3.0], [2.0]]
     assert json.loads(get(live, f"/console/runs/{two[0]}/curves?width=100&metric=loss").body)["left"] == 2
+    page = get(live, f"{COMPARE}?{query(two)}").text
+    assert "2 not finite" in page and "1 not finite" in page
 
 
 def test_a_run_that_counts_epochs_is_compared_with_one_that_counts_steps(live: Live, two: list[str]) -> None:

@@ -83,6 +83,12 @@ def test_the_last_values_begin_with_the_losses() -> None:
     assert '"step": 1,' in json.dumps(last["loss"]), "a whole number has no fraction"
 
 
+def test_values_after_the_last_finite_one_are_counted() -> None:
+    values = (float("nan"), 0.5, float("inf"), 0.25, float("nan"), float("nan"))
+    last = filled(*(("printed", "loss", step, value) for step, value in enumerate(values))).last()
+    assert last["loss"] == {"value": 0.25, "step": 3, "stepUnit": "step", "left": 2}
+
+
 def test_a_file_is_read_whole_and_from_a_cursor(tmp_path: Path) -> None:
     path = tmp_path / "curves.jsonl"
     book = filled(("printed", "loss", 1, 0.5), ("printed", "acc", 1, 0.1))

@@ -63,6 +63,8 @@ def test_the_end_of_the_training_is_known_if_the_line_names_it(
 def test_a_loss_that_is_not_a_number_is_passed_on() -> None:
     (one,) = found("step 1 loss nan")
     assert math.isnan(one[1]) and one[2] == 1
+    assert [(name, str(value)) for name, value, *_ in found("step 1 train loss nan val loss -inf lr 0.1")] == [
+        ("train loss", "nan"), ("val loss", "-inf"), ("lr", "0.1")]
 
 
 def test_bars_of_tqdm_count_batches_over_all_epochs() -> None:

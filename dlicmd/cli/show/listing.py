@@ -9,7 +9,7 @@ from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.table import Column, ranked
 from dlicmd.cli.show.times import short, zone
 from dlicmd.cli.show.values import METRIC, NamedValue, meant_value, metrics_of, value_text
-from dlicmd.cli.show.views import elapsed, is_parked, last_steps
+from dlicmd.cli.show.views import elapsed, is_parked, last_steps, lost_after
 from dlicmd.contract import states, wire
 from dlicmd.contract.metric_names import spelled
 from dlicmd.contract.reading import items, words
@@ -88,9 +88,11 @@ def metric_text(job: Mapping[str, Any], name: str = "") -> str:
 
 
 def metric_step(job: Mapping[str, Any], name: str = "") -> str:
-    """Return the step of the metric that `metric_text` shows: `epoch 3/10`; "" if there is none."""
+    """Return the step of the metric that `metric_text` shows: `epoch 3/10`; "" if there is none. Later values
+    that are not finite are counted: `step 7, then 12 not finite`."""
     found = last_steps(job)
-    return found.get(spelled(name, found) or "", "") if name else next(iter(found.values()), "")
+    shown_name = spelled(name, found) or "" if name else next(iter(found), "")
+    return f"{found.get(shown_name, '')}{lost_after(job, shown_name)}".removeprefix(", ")
 
 
 def tags(job: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from dlicmd.cli.show.numbers import shown
 from dlicmd.cli.show.remedies import remedy
 from dlicmd.cli.show.times import precise, since
 from dlicmd.cli.show.values import metrics_of
-from dlicmd.cli.show.views import elapsed, fitted, last_step, last_steps, reasons, what_it_says, where_it_is
+from dlicmd.cli.show.views import elapsed, fitted, last_steps, lost_after, reasons, what_it_says, where_it_is
 from dlicmd.contract import states, wire
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv, split_args
 from dlicmd.contract.reading import number, words
@@ -99,10 +99,10 @@ def metrics(job: Mapping[str, Any]) -> str:
     """Return the last values of the metrics: `loss 0.0465, accuracy 0.9883 (step 150)`, or each with a step of its
     own."""
     values = {name: f"{name} {shown(value)}" for name, value in metrics_of(job).items()}
-    steps = last_steps(job)
+    steps = {name: f"{step}{lost_after(job, name)}".removeprefix(", ") for name, step in last_steps(job).items()}
     if len(set(steps.values())) > 1:
         return ", ".join(_at(text, steps.get(name, "")) for name, text in values.items())
-    return _at(", ".join(values.values()), last_step(job))
+    return _at(", ".join(values.values()), next(iter(steps.values()), ""))
 
 
 def _at(text: str, step: str) -> str:

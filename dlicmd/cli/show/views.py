@@ -149,7 +149,8 @@ def how_it_goes(found: Mapping[str, Any]) -> list[ViewPart]:
     reported = last_metrics(found)
     numbers = ((_number(found, key), form, rank) for key, form, rank in (forms[:1] if reported else forms))
     parts = [ViewPart(form.format(shown(value)), rank) for value, form, rank in numbers if value is not None]
-    parts += [ViewPart(inert(f"{name} {shown(value)}"), 1 + at) for at, (name, value) in enumerate(reported.items())]
+    parts += [ViewPart(inert(f"{name} {shown(value)}{lost_after(found, name)}"), 1 + at)
+              for at, (name, value) in enumerate(reported.items())]
     step = last_step(found)
     if step and _number(found, wire.STEP) is None:
         parts.insert(0, ViewPart(inert(step), 2))
@@ -164,6 +165,12 @@ def last_metrics(found: Mapping[str, Any]) -> dict[str, float]:
     last = found.get(wire.LAST_METRICS)
     values = {name: number(at(value, "value")) for name, value in last.items()} if isinstance(last, dict) else {}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def lost_after(found: Mapping[str, Any], name: str) -> str:
+    """Return how many values of a metric that are not finite came after its last value: `, then 12 not finite`."""
+    left = number(at(at(found.get(wire.LAST_METRICS), name), wire.LEFT))
+    return f", then {left:.0f} not finite" if left else ""
 
 
 def last_steps(found: Mapping[str, Any]) -> dict[str, str]:

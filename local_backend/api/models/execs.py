@@ -45,6 +45,8 @@ class LastMetric(TypedDict):
     """`step`, `epoch`, `batch`, or `line`: the values are counted, because the program named no step"""
     steps: NotRequired[float]
     """The last step of the training, if the program named it"""
+    left: NotRequired[int]
+    """Number of later values that are not finite; absent if there are none"""
 
 
 class MoreOfExec(TypedDict, total=False):
