@@ -46,7 +46,8 @@ class ComparedValues:
 class ComparedMetric:
     """The last and the best point of a metric, of each exec; None for an exec without it. An exec may count epochs
     where another one counts steps: `step_units`. A metric whose name does not say which values are better has no `best`
-    points and no `best_value`, which it has only if the best points differ. `left` values of each exec are not finite."""
+    points and no `best_value`, which it has only if the best points differ. `left` values of each exec are not
+    finite."""
 
     name: str
     step_units: Sequence[str | None]

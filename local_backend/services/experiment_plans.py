@@ -393,7 +393,7 @@ class ExperimentPlanService:
         command = part.command.strip() or draft.command.strip() or definition.command
         own = draft.name.rpartition("/")[2]
         name = own if own == definition.row.name else f"{own}-{definition.row.name}"
-        more = (*_options(part), *self._usual_nodes(part, framework),
+        more = (*_options(part), *self._usual_nodes(part, framework, spec),
                 *(["--create-data-path"] if draft.create_data else []))
         line = exec_words(framework, name, command, definition.conda_env, definition.environment, more)
         sources = {wire.DATA_SOURCE: list(draft.data)} if draft.data else {}
@@ -409,10 +409,11 @@ class ExperimentPlanService:
         uses = frozenset({definition.row.number} | ({number} if number is not None else set()))
         return _Ready(definition, request, workload, kept, uses)
 
-    def _usual_nodes(self, part: PlanPart, framework: str) -> list[str]:
-        """Return the option for the number of nodes, if a part can use several and has no number: as many as
-        `dlicmd run` requests. A hardware specification has its own number."""
-        if part.count is not None or part.hardware or framework not in (FRAMEWORKS[MULTI], FRAMEWORKS[ELASTIC]):
+    def _usual_nodes(self, part: PlanPart, framework: str, spec: Mapping[str, Any]) -> list[str]:
+        """Return the option for the number of nodes, if a part can use several, and neither it nor its hardware
+        specification has a number: as many as `dlicmd run` requests."""
+        in_hardware = (spec.get("nodes") or {}).get("num_nodes") is not None
+        if part.count is not None or in_hardware or framework not in (FRAMEWORKS[MULTI], FRAMEWORKS[ELASTIC]):
             return []
         machine = self.submissions.execs.supervisor.machine
         of_kind = CPU if part.device == CPU or machine.kinds <= {CPU} else max(machine.kinds - {CPU}, key=machine.count)
@@ -441,7 +442,7 @@ def summary(spec: Workload) -> str:
     """Return what a workload asks for in few words: `elastic, 2 to 4 slots, PyTorch`."""
     asked = spec.resources
     per_worker, least, most = needs.slots(asked)
-    nodes = ELASTIC if asked.elastic else f"{most} nodes" if most > 1 else "single node"
+    nodes = ELASTIC if asked.elastic else f"{most} node{'' if most == 1 else 's'}"
     low, high = per_worker * least, per_worker * most
     kind = asked.mig_profile or asked.device_type or ""
     if asked.device_share < 1:

@@ -236,6 +236,17 @@ def test_elastic_code_gets_the_usual_number_of_nodes(live: Live, visitor: Visito
     assert row.app_name == "digits", "the name of experiment and definition once"
 
 
+def test_hardware_without_a_number_of_nodes_has_the_usual_one(live: Live) -> None:
+    mine = Planning(live)
+    mine.defined()
+    usual = min(2, len(live.services.execs.supervisor.machine.slots))
+    for nodes, expected in (({}, usual), ({"num_nodes": 1}, 1)):
+        part = {"definition": "digits", "nodes": "multi", "hardware": {"nodes": {"mem": {"size": "1g"}, **nodes}}}
+        accepted(mine.plan("digits", definitions=[part]))
+        row = live.row(mine.run("digits")["parts"][0]["execId"])
+        assert row.workload.resources.num_worker == expected
+
+
 def test_a_folder_is_chosen_by_looking_into_it(live: Live, visitor: Visitor) -> None:
     (live.settings.data_fs / "mnist" / "train-1").mkdir(parents=True)
     (live.settings.data_fs / "mnist" / "a.csv").write_text("1")

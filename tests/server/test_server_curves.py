@@ -99,8 +99,8 @@ def test_a_file_that_the_program_replaced_is_not_read(live: Live, running: str) 
 
 def test_the_last_values_are_part_of_the_exec(live: Live, running: str) -> None:
     live.say(running, {"lastMetrics": {
-        "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 9, "left": 2}, "acc": {"value": 1e999, "step": 1},
-        "f1": {"value": 1, "step": 1, "stepUnit": 7, "steps": [9], "left": -1}}})
+        "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 9, "left": 2},
+        "acc": {"value": 1e999, "step": 1}, "f1": {"value": 1, "step": 1, "stepUnit": 7, "steps": [9], "left": -1}}})
     assert detailed(live, running)["lastMetrics"] == {
         "loss": {"value": 0.5, "step": 3, "stepUnit": "epoch", "steps": 9, "left": 2}, "f1": {"value": 1, "step": 1}}
 
