@@ -43,7 +43,13 @@ def program_values(words: Sequence[str]) -> dict[str, Any]:
         if glued is not None:
             found[name].append(glued)
             name = ""
-    return {f"{PROGRAM} {option}".rstrip(): join_args(taken) if taken else True for option, taken in found.items()}
+    return {f"{PROGRAM} {option}".rstrip(): _shown(option, taken) if taken else True for option, taken in found.items()}
+
+
+def _shown(option: str, taken: Sequence[str]) -> str:
+    """Return words as text. One word of an option needs no quotes, except where it would look like several words or
+    like none."""
+    return taken[0] if option and len(taken) == 1 and len(taken[0].split()) == 1 else join_args(taken)
 
 
 def _value(value: object) -> object:

@@ -133,7 +133,7 @@ def _smooth(tab: Tab) -> None:
     assert average != recorded and same == row
     with tab.expect_response(lambda answer: "/curves" in answer.url):
         tab.reload()
-    expect(smooth).to_have_value("99")
+    expect(smooth).to_have_value("0.99")
     expect(tab.locator(f"{CHART} .u-legend")).to_be_visible()
     tab.click(f"{CHART} summary")
     assert last() == (average, row)

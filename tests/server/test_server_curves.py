@@ -107,15 +107,15 @@ def test_the_last_values_are_part_of_the_exec(live: Live, running: str) -> None:
 
 def test_all_values_are_part_of_the_exec_with_details(live: Live) -> None:
     exec_id = live.submitted("--exec-start PyTorch --model-main main.py -- --lr 1e-3 --batch-size=64 --amp --opt adam "
-                             "--api-key xyz model.depth=3 +model.width=4 rest")
+                             "--sizes=[1,2] --api-key xyz model.depth=3 +model.width=4 rest")
     live.run_on(exec_id, "cpu-0")
     metrics = {f"m{number}": number / 4 for number in range(1, 13)}
     live.say(exec_id, {"loss": 0.5, "accuracy": math.nan, "lastMetrics": {
         name: {"value": value, "step": 1} for name, value in metrics.items()}})
     found = detailed(live, exec_id)
     assert found["metrics"] == {"loss": 0.5, **metrics} and len(found["lastMetrics"]) == 8
-    assert found["parameters"] == {"lr": 0.001, "batch-size": 64, "amp": True, "opt": "adam", "api-key": "***",
-                                   "model.depth": 3, "model.width": 4}
+    assert found["parameters"] == {"lr": 0.001, "batch-size": 64, "amp": True, "opt": "adam", "sizes": "[1,2]",
+                                   "api-key": "***", "model.depth": 3, "model.width": 4}
     assert not {"metrics", "parameters"} & live.call("GET", f"/execs/{exec_id}").json().keys()
 
 

@@ -13,6 +13,15 @@
   // Weight of the earlier values in a smoothed value, from 0 (not smoothed) to 0.99.
   let smoothing = Number(localStorage.getItem("dlicmd-smoothing")) || 0;
   const moments = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+  // Ticks of a time axis: the clock, and below it the day where it changes; of days and months, the date alone.
+  const clocks = [[1, { minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 }], [60, { timeStyle: "medium", hourCycle: "h23" }],
+    [86400, { timeStyle: "short", hourCycle: "h23" }], [Infinity, { dateStyle: "medium" }]].map(([below, form]) => [below, new Intl.DateTimeFormat(undefined, form)]);
+  const days = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+  const clock = (_, found, _axis, _space, apart) => {
+    const [below, form] = clocks.find(([most]) => apart < most);
+    const seen = found.map((at) => days.format(at * 1000));
+    return found.map((at, index) => form.format(at * 1000) + (below < Infinity && seen[index] !== seen[index - 1] ? `\n${seen[index]}` : ""));
+  };
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   // Exponential moving averages of values. The first ones are not drawn towards 0.
   const smoothed = (values) => {
@@ -172,7 +181,7 @@
       return {
         series,
         scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (u, low, high) => this.limits(low, u.data[0].length > 1 ? high : low) } },
-        axes: [data.x.kind === "time" ? { ...axis, size: 32 } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
+        axes: [data.x.kind === "time" ? { ...axis, size: 50, space: 70, values: clock } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
         // All charts over the same axis show the values under the pointer; only the one under it is zoomed.
         cursor: { sync: { key: data.x.label, scales: ["x", null], setSeries: false, filters: { pub: (event) => event === "mousemove" || event === "mouseleave" } }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
         hooks: { setSelect: [(u) => this.selected(u)], setSeries: [hideBoth], draw: [(u) => this.marks(u)] },
@@ -295,7 +304,7 @@
 
   function shown() {
     for (const node of document.querySelectorAll("[data-axis]")) node.setAttribute("aria-pressed", axes.has(node.dataset.axis));
-    for (const node of document.querySelectorAll("[data-smooth]")) node.value = 100 * smoothing;
+    for (const node of document.querySelectorAll("[data-smooth]")) node.nextElementSibling.value = node.value = smoothing;
   }
 
   function find() {
@@ -315,7 +324,8 @@
   });
   document.addEventListener("input", (event) => {
     if (event.target.dataset.smooth === undefined) return;
-    smoothing = event.target.value / 100;
+    smoothing = Number(event.target.value);
+    event.target.nextElementSibling.value = smoothing;
     localStorage.setItem("dlicmd-smoothing", smoothing);
     for (const node of document.querySelectorAll("[data-axes]")) charts.get(node)?.change("smooth");
   });
