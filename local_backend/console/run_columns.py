@@ -88,7 +88,8 @@ def choice(
                and one not in query.columns]
     names, left = [*query.columns, *offered[:_MOST_OFFERED]], max(0, len(offered) - _MOST_OFFERED)
     return page(request, "runs_columns_list.html" if is_list else "runs_columns.html", query=query, counts=counts,
-                names=names, left=left, most=MOST_COLUMNS, choice=CHOICE, choose=CHOOSE, parameter=PARAMETER)
+                names=names, left=left, nothing_new=not offered and bool(text or not names),
+                most=MOST_COLUMNS, choice=CHOICE, choose=CHOOSE, parameter=PARAMETER)
 
 
 def _offered(services: Services, caller: Caller, query: RunsQuery, name: str) -> Counter[ValueName]:

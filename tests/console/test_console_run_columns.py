@@ -120,6 +120,9 @@ def test_chosen_columns_are_in_the_address_and_sort(live: Live) -> None:
     assert headings(get(live, f"{RUNS}?{chosen}&sort=metric.loss"))[-1] == "Loss ▲", "what sorts has a column"
     assert f'href="{RUNS}?sort=metric.f1&amp;column=param.lr' in page.text
     assert "column=param.lr" in get(live, f"{PART}?searched=1&{chosen}", part=True).headers["hx-replace-url"]
+    for text, expected in (("f1", True), ("los", False), ("zzz", True), ("", False)):
+        found = words(get(live, f"{CHOICE}?{chosen}&list=1&name={text}", part=True))
+        assert ("No other value" in found) == expected, text
     assert len(headings(get(live, f"{RUNS}?" + "&".join(f"column=metric.m{one}" for one in range(30))))) == 20
 
 
@@ -187,7 +190,7 @@ def test_many_names_are_found_by_name(live: Live, monkeypatch: pytest.MonkeyPatc
     assert [name for name, _, _ in names(get(live, f"{CHOICE}?list=1&name=b", part=True))] == ["metric.b"]
     assert [name for name, _, _ in names(get(live, f"{CHOICE}?list=1&name=old", part=True))] == ["metric.Old"]
     assert [name for name, _, _ in names(get(live, f"{CHOICE}?list=1&name=metric.OLD", part=True))] == ["metric.Old"]
-    assert "No listed run" in words(get(live, f"{CHOICE}?list=1&name=none%00", part=True))
+    assert "No value of the listed runs" in words(get(live, f"{CHOICE}?list=1&name=none%00", part=True))
 
 
 @pytest.mark.parametrize(("find", "sentence"), [
