@@ -3,6 +3,7 @@ no text is lost."""
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -186,6 +187,22 @@ def test_a_page_says_that_the_server_is_away_and_goes_on_when_it_is_back(live: L
     live.submitted()
     expect(tab.locator("tbody tr")).to_have_count(1)
     expect(tab.locator("#lost")).to_be_hidden()
+
+
+def test_a_link_keeps_its_page_while_the_server_is_away(live: Live, tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    tab.goto(places.RUNS)
+    tab.route("**/*", lambda route: route.abort())
+    tab.fill("#find", "x")
+    expect(tab.locator("#lost")).to_be_visible()
+    link = tab.get_by_role("link", name="Services")
+    link.click()
+    expect(tab.locator("#toast .bad:not(#lost)").last).to_be_visible()
+    expect(tab).to_have_url(re.compile(f"{places.RUNS}$"))
+    tab.unroute("**/*")
+    link.click()
+    expect(tab).to_have_url(re.compile(f"{places.SERVICES}$"))
 
 
 def test_the_dialog_of_a_deployment_is_that_of_the_last_click(live: Live, tab: Tab) -> None:

@@ -217,6 +217,16 @@
     if (ctx.request.method !== "GET" && !rowsOf(ctx)) toast("The server did not answer. Before you repeat the change, look whether it was stored.", true);
   });
   for (const name of ["htmx:after:request", "htmx:sse:after:connection"]) document.addEventListener(name, () => { lost.hidden = true; });
+  // A link that the browser cannot open would replace the last state by an error page.
+  document.addEventListener("click", async (event) => {
+    const link = event.target.closest("a[href]");
+    if (lost.hidden || event.defaultPrevented || !link || link.hash || link.origin !== location.origin) return;
+    if (link.target || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const answers = await fetch(link.href, { method: "HEAD" }).then(() => true, () => false);
+    if (answers) location.assign(link.href);
+    else toast("The server does not answer.", true);
+  });
   // htmx-sse.js connects again after a stream has ended, but not after its first connection has failed.
   const tries = new WeakMap();
   document.addEventListener("htmx:finally:request", (event) => {
