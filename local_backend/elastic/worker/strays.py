@@ -338,8 +338,9 @@ def sentence(path: str) -> str:
     return (
         f"{path} changes while a batch is computed, so each worker would have a different value. Keep it in a buffer "
         "with buffers={...}, or change it in a callback (on_step_end) or a hook of the optimizer. For losses and "
-        "metrics, use the history that train() returns; for steps of several batches, use accumulate=. If the value "
-        "has no influence on the result, name it in local_state=[...]"
+        "metrics, use the history that train() returns; pass a metric object with update() and compute() itself, as "
+        "metrics=[OBJECT]; for steps of several batches, use accumulate=. If the value has no influence on the result, "
+        "name it in local_state=[...]"
     )
 
 
