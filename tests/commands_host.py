@@ -128,7 +128,7 @@ def _fork_nurseries() -> None:
             streams = [nothing.fileno(), how["stdout"], how["stderr"]]
             return link.start({"environment": how["env"], "folder": how["cwd"]}, [*streams, *how["pass_fds"]])
 
-    starter.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
+    starter.subprocess = SimpleNamespace(  # type: ignore[assignment]
         Popen=popen, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
 
 
