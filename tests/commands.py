@@ -15,23 +15,28 @@ from pathlib import Path
 
 from forking import Forked, Host
 
+from local_backend.runtime.environment import FIXED_HASH_SEED, HASH_SEED, acts_at_start, inherited
+from local_backend.runtime.processes import PLACEHOLDERS
+
 #: An interpreter reads variables with these prefixes only at its start, so a forked process cannot change them.
 _OF_INTERPRETERS = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_")
 
 
 def run(  # noqa: PLR0917
     program: str, words: tuple[str | bytes, ...], environment: dict[str, str], folder: Path, timeout: float,
-    given: bytes | None = None, *, servers: bool = False,
+    given: bytes | None = None, *, servers: bool = False, nurseries: bool = False,
 ) -> tuple[int, bytes, bytes]:
     """Run `program`.main() with the arguments `words` until it ends; return exit code, standard output, standard error.
 
-    `given` is the standard input. With `servers`, a server that the command starts is forked, too.
+    `given` is the standard input. With `servers`, a server that the command starts is forked, too, and with
+    `nurseries` also its nursery.
     Raises subprocess.TimeoutExpired if it kills the process after `timeout` s.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         reader = _input(given)
         try:
-            process = start(program, words, environment, folder, [reader, out.fileno(), err.fileno()], servers=servers)
+            process = start(program, words, environment, folder, [reader, out.fileno(), err.fileno()], servers=servers,
+                            nurseries=nurseries)
         finally:
             os.close(reader)
         try:
@@ -48,11 +53,12 @@ def run(  # noqa: PLR0917
 
 def start(
     program: str, words: Sequence[str | bytes], environment: dict[str, str], folder: Path, streams: Sequence[int], *,
-    servers: bool,
+    servers: bool, nurseries: bool = False,
 ) -> Forked | subprocess.Popen[bytes]:
     """Start `program`.main() with the arguments `words` and copies of three standard streams, and return its process.
 
-    With `servers` the process has imported the modules of the server.
+    With `servers` the process has imported the modules of the server. With `nurseries` also the nursery of a server is
+    forked, if its environment allows this.
     """
     if _needs_interpreter(environment, servers):
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
@@ -64,18 +70,22 @@ def start(
         "program": program, "words": [os.fsencode(word).decode("latin-1") for word in words],
         "environment": environment, "folder": str(folder),
     }
+    if servers and nurseries and not acts_at_start({name for name, _ in environment.items() ^ os.environ.items()}):
+        streams = [*streams, _nurseries().fileno()]
     return _host(servers).start(request, streams)
 
 
 class Started:
     """A started command with pipes for its output, with the interface of `subprocess.Popen`. It may be a server."""
 
-    def __init__(self, program: str, words: Sequence[str], environment: dict[str, str], folder: Path) -> None:
+    def __init__(
+        self, program: str, words: Sequence[str], environment: dict[str, str], folder: Path, *, nurseries: bool = False,
+    ) -> None:
         (from_out, out), (from_err, err) = os.pipe(), os.pipe()
         self.stdout, self.stderr = os.fdopen(from_out, encoding="utf-8"), os.fdopen(from_err, encoding="utf-8")
         with open(os.devnull) as nothing, open(out) as out_file, open(err) as err_file:
             streams = [one.fileno() for one in (nothing, out_file, err_file)]
-            self._process = start(program, words, environment, folder, streams, servers=True)
+            self._process = start(program, words, environment, folder, streams, servers=True, nurseries=nurseries)
         self.pid = self._process.pid
         self.poll, self.wait, self.send_signal = self._process.poll, self._process.wait, self._process.send_signal
         self._texts = ("", "")
@@ -134,3 +144,10 @@ def _input(given: bytes | None) -> int:
 def _host(servers: bool) -> Host:
     """Start the host process with the first command; it ends when this process ends."""
     return Host(Path(__file__).parent / "commands_host.py", *(["servers"] if servers else []))
+
+
+@cache
+def _nurseries() -> Host:
+    """Start the process that forks nurseries, with the environment that a server gives to its nursery."""
+    environment = inherited(os.environ) | PLACEHOLDERS | {HASH_SEED: FIXED_HASH_SEED, "OPENBLAS_NUM_THREADS": "1"}
+    return Host(Path(__file__).parent / "nursery_host.py", **environment)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from postgres_server import PostgresServer
     from rabbit_server import Rabbit
 
+#: Folders whose tests take longest.
+LONG = ("end_to_end", "console", "faults", "runtime", "elastic")
+
 # The tests start hundreds of interpreters: let them share compiled modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -38,6 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Exclude slow tests unless `-m` names them."""
     if config.option.markexpr == "integration":
         config.option.markexpr = "integration and not slow"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the folders with the longest tests first: the last tests are short, so all workers end at the same time."""
+    items.sort(key=lambda item: LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG))
 
 
 @pytest.hookimpl(wrapper=True)

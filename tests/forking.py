@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 
-class Host:
-    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; ends with this process."""
+class Link:
+    """A connection to a process that forks on request. Several processes may use copies of it: each request is one
+    packet, and the answers come through a pipe of the request."""
 
-    def __init__(self, script: Path, *words: str, **environment: str) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), str(theirs.fileno()), *words], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, env={**os.environ, **environment},
-            )
-        self._link, self._lock = ours, threading.Lock()
+    def __init__(self, link: socket.socket) -> None:
+        self._link, self._lock = link, threading.Lock()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the connection."""
+        return self._link.fileno()
 
     def start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Forked:
         """Fork a process; the script defines how it uses `request` and the copies of `descriptors`."""
@@ -46,10 +44,25 @@ class Host:
             socket.send_fds(self._link, [json.dumps(request).encode()], descriptors)
 
 
+class Host(Link):
+    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; ends with the last process
+    that has its connection."""
+
+    def __init__(self, script: Path, *words: str, **environment: str) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script), str(theirs.fileno()), *words], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+            )
+        super().__init__(ours)
+
+
 class Forked:
     """One forked process, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, host: Host, status: int) -> None:
+    def __init__(self, host: Link, status: int) -> None:
         self._host = host
         self._status = os.fdopen(status, "rb", buffering=0)
         self.pid = self._read()

@@ -49,10 +49,13 @@ class User:
         }
         self.environment.update(DLICMD_HOME=str(home), DLI_SLOTS="2", HOME=str(self.folder), COLUMNS="120")
         self.environment |= isolation.environment() | {"DLI_NURSERY_IDLE": "0"}
+        self._forks_nurseries = False
 
-    def warm(self) -> User:
-        """Use a nursery, the default of the server, from the next start of a server on."""
+    def warm(self, *, forked: bool = True) -> User:
+        """Use a nursery, the default of the server, from the next start of a server on. With `forked`, a process that
+        has imported PyTorch forks it; otherwise it imports PyTorch, as for a user."""
         del self.environment["DLI_NURSERY_IDLE"]
+        self._forks_nurseries = forked
         return self
 
     def start(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> subprocess.Popen[str]:
@@ -65,12 +68,14 @@ class User:
 
     def serve(self, *words: str) -> commands.Started:
         """Start a server in the foreground, and return its process."""
-        return commands.Started("local_backend.cli", ("serve", *words), self.environment, self.folder)
+        return commands.Started("local_backend.cli", ("serve", *words), self.environment, self.folder,
+                                nurseries=self._forks_nurseries)
 
     def run(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> Done:
         """Run a command until it ends."""
         try:
-            code, out, err = commands.run(program, words, self.environment, cwd or self.folder, DEADLINE, servers=True)
+            code, out, err = commands.run(program, words, self.environment, cwd or self.folder, DEADLINE, servers=True,
+                                          nurseries=self._forks_nurseries)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{words} did not end") from None
         return Done(code, out.decode(), err.decode())

@@ -173,7 +173,7 @@ def test_the_server_shows_no_secret_in_its_environment(user: User) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can read the files of a hidden process")
 def test_the_server_and_the_nursery_are_hidden_from_other_processes(user: User) -> None:
-    user.warm()
+    user.warm(forked=False)
     server = serve(user, "--embedded")
     nursery = eventually(lambda: [one for one in psutil.Process(server.pid).children() if "nursery" in one.name()],
                          "the nursery is there")
@@ -185,7 +185,7 @@ def test_the_server_and_the_nursery_are_hidden_from_other_processes(user: User) 
 
 
 def test_a_file_in_the_home_takes_the_place_of_no_module(user: User) -> None:
-    user.warm()
+    user.warm(forked=False)
     user.home.mkdir()
     for name in ("random", "json", "socket", "psutil", "struct", "torch", "local_backend"):
         (user.home / f"{name}.py").write_text(f"open({str(user.home / 'imported')!r}, 'w').write('imported')\n")

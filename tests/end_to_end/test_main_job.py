@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent.parent
 DATA = "type=fs,data_path=./samples/digits/data"
 
 
-@pytest.mark.usefixtures("warm")
 def test_the_main_job_trains_and_its_result_has_the_logged_accuracy(user) -> None:
+    user.warm(forked=False)
     done = user.run(*sample_words(), cwd=ROOT)
     assert done.code == 0, done
     lines = done.out.splitlines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kernels import serve, want
@@ -40,10 +39,17 @@ print("digest", hashlib.sha256(b"".join(t.numpy().tobytes() for t in model.state
 """
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> Iterator[Bench]:
-    with bench(tmp_path, slots=4, nursery_idle=600.0) as one:
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with bench(tmp_path_factory.mktemp("four"), slots=4, nursery_idle=600.0) as one:
         yield one
+
+
+@pytest.fixture
+def backend(four: Bench) -> Iterator[Bench]:
+    """A shared backend with 4 slots and a nursery."""
+    yield four
+    four.end_all()
 
 
 def slots_of(one: Bench, job: str) -> int:

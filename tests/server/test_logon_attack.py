@@ -42,7 +42,8 @@ class Team:
     def __init__(self, home: Path) -> None:
         self.home = home
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DLI")}
-        self._environment = environment | {"DLICMD_HOME": str(home), "DLI_USER_PASSWORD": SECRET}
+        self._environment = environment | {"DLICMD_HOME": str(home), "DLI_USER_PASSWORD": SECRET,
+                                           "DLI_NURSERY_IDLE": "0"}
         with pytest.MonkeyPatch.context() as patched:
             for name, value in (("DLICMD_HOME", str(home)), ("DLI_USER_PASSWORD", SECRET)):
                 patched.setenv(name, value)

@@ -36,7 +36,7 @@ def collector() -> Iterator[Collector]:
 def serve(home: Path, collector: Collector, **more: str) -> tuple[Started, int]:
     """Start a server that sends spans to that collector, and return the process and its port."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "DLI"))}
-    environment |= more | {"DLICMD_HOME": str(home), "OTEL_BSP_SCHEDULE_DELAY": "50",
+    environment |= more | {"DLICMD_HOME": str(home), "DLI_NURSERY_IDLE": "0", "OTEL_BSP_SCHEDULE_DELAY": "50",
                            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server.server_port}"}
     process = Started("local_backend.cli", ("serve", "--embedded"), environment, home.parent)
     line = process.stdout.readline()

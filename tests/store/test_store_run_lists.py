@@ -22,11 +22,22 @@ COUNT = 24
 Check = Callable[[int], Any]
 
 
-@pytest.fixture
-def filled(database: Database) -> Database:
-    """A database with execs of two users: every 3rd has finished with metrics, every 5th failed, the others wait."""
+@pytest.fixture(scope="module")
+def filled(shared: Database) -> Database:
+    """A database for all tests that only read."""
+    return fill(shared)
 
-    def fill(connection: Connection) -> None:
+
+@pytest.fixture
+def changing(database: Database) -> Database:
+    """A database for one test."""
+    return fill(database)
+
+
+def fill(database: Database) -> Database:
+    """Store execs of two users: every 3rd has finished with metrics, every 5th failed, the others wait."""
+
+    def create(connection: Connection) -> None:
         for number in range(1, COUNT + 1):
             spec = workload(id=execs.exec_id(execs.next_number(connection)), creator=creator(number),
                             name=f"Run {number % 7}", arguments=arguments(number))
@@ -39,7 +50,7 @@ def filled(database: Database) -> Database:
         labels.write_note(connection, ["local-5"], "text")
         labels.like(connection, ["local-1", "local-5"], "ada", True)
 
-    database.write(fill)
+    database.write(create)
     return database
 
 
@@ -143,21 +154,21 @@ def test_the_names_of_values_are_counted(filled: Database) -> None:
     assert spelled == [ValueName(METRIC, "lr"), ValueName(PARAMETER, "lr")]
 
 
-def test_metrics_replace_those_of_an_earlier_attempt(filled: Database) -> None:
+def test_metrics_replace_those_of_an_earlier_attempt(changing: Database) -> None:
     def count(name: ValueName) -> int:
-        found = filled.read(lambda c: run_lists.value_names(c, ListedExecs(creator="new"), 9))
+        found = changing.read(lambda c: run_lists.value_names(c, ListedExecs(creator="new"), 9))
         return found.get(name, 0)
 
     spec = workload(id="local-25", creator="new", arguments=("--lr", "1"))
-    filled.write(lambda c: execs.create(c, 25, spec, "", None, "/work"))
+    changing.write(lambda c: execs.create(c, 25, spec, "", None, "/work"))
     for name, state in (("old", PENDING), ("new", FINISHED)):
         for to in (RUNNING, state):
             done = json.dumps({"lastMetrics": {name: {"value": 1, "step": 1}}}) if to == state else None
-            filled.write(lambda c, to=to, done=done: execs.transition(c, "local-25", to, progress=done))
+            changing.write(lambda c, to=to, done=done: execs.transition(c, "local-25", to, progress=done))
     assert (count(ValueName(METRIC, "old")), count(ValueName(METRIC, "new"))) == (0, 1)
-    filled.write(lambda c: execs.remove(c, "local-25"))
+    changing.write(lambda c: execs.remove(c, "local-25"))
     query = "SELECT count(*) FROM exec_values WHERE number = 25"
-    assert filled.read(lambda c: c.exec_driver_sql(query).scalar()) == 0
+    assert changing.read(lambda c: c.exec_driver_sql(query).scalar()) == 0
 
 
 def states(number: int) -> list[str]:
@@ -208,30 +219,40 @@ def test_a_term_selects(filled: Database, at: int) -> None:
     assert sum(counts.values()) == len(expected)
 
 
+#: How lists in an order begin.
+BEGINS = {
+    ("number", False): [1, 2, 3, 4], ("number", True): [24, 23, 22, 21], ("tag", False): [5, 2, 9, 1],
+    ("tag", True): [2, 9, 5, 1], ("creator", True): [2, 4, 6, 8], ("app_name", False): [7, 14, 21, 1],
+    ("favorite", True): [1, 5, 2, 3], ("state", False): [5, 10, 20, 3],
+}
+
+
 @pytest.mark.parametrize("sort", ["number", "state", "framework", "app_name", "start_time", "end_time", "creator",
                                   "num_worker", "duration", "tag", "favorite"])
 @pytest.mark.parametrize("descending", [False, True])
 def test_pages_of_every_order_make_the_whole_list(filled: Database, sort: str, descending: bool) -> None:
     whole, total = listed(filled, sort=sort, descending=descending)
     assert sorted(whole) == list(range(1, COUNT + 1)) and total == COUNT
+    assert whole[:4] == BEGINS.get((sort, descending), whole[:4])
     paged = [listed(filled, sort=sort, descending=descending, most=7, offset=at) for at in range(0, COUNT, 7)]
     assert [number for page, _ in paged for number in page] == whole and {count for _, count in paged} == {COUNT}
     assert listed(filled, sort=sort, descending=descending, offset=20)[0] == whole[20:]
 
 
-def test_other_selections(filled: Database) -> None:
-    assert listed(filled, states=frozenset({ERROR}))[0] == [5, 10, 20]
-    assert listed(filled, parents=frozenset()) == ([], 0)
-    assert listed(filled, kind="service") == ([], 0)
-    assert listed(filled, most=0) == ([], COUNT)
-    filled.write(lambda c: execs.note(c, "local-5", deleted=True))
-    assert 5 not in listed(filled)[0] and filled.read(lambda c: labels.used_tags(c, None, 9)) == {"b_%/": 2, "best": 2}
+def test_other_selections(changing: Database) -> None:
+    assert listed(changing, states=frozenset({ERROR}))[0] == [5, 10, 20]
+    assert listed(changing, parents=frozenset()) == ([], 0)
+    assert listed(changing, kind="service") == ([], 0)
+    assert listed(changing, most=0) == ([], COUNT)
+    changing.write(lambda c: execs.note(c, "local-5", deleted=True))
+    assert 5 not in listed(changing)[0]
+    assert changing.read(lambda c: labels.used_tags(c, None, 9)) == {"b_%/": 2, "best": 2}
 
 
-def test_labels_are_those_of_each_user_and_go_with_the_exec(filled: Database) -> None:
+def test_labels_are_those_of_each_user_and_go_with_the_exec(changing: Database) -> None:
     def seen(user: str) -> labels.Labels | None:
-        return filled.read(lambda c: labels.of(c, ["local-5", "local-6"], user)).get("local-5")
+        return changing.read(lambda c: labels.of(c, ["local-5", "local-6"], user)).get("local-5")
 
     assert seen("ada") == labels.Labels("text", ("Best2",), True) and seen("bob") == labels.Labels("text", ("Best2",))
-    filled.write(lambda c: execs.remove(c, "local-5"))
-    assert seen("ada") is None and listed(filled, terms=(Term(TermField.WORD, ("0.05",)),)) == ([], 0)
+    changing.write(lambda c: execs.remove(c, "local-5"))
+    assert seen("ada") is None and listed(changing, terms=(Term(TermField.WORD, ("0.05",)),)) == ([], 0)
