@@ -144,7 +144,8 @@ VERBS: tuple[Verb, ...] = (
              "NAME", multiple=True),
         _own("--search", Form.TEXT, "only the experiments of a search", "NAME"),
         _own("--find", Form.TEXT, "only jobs that fit all words: parts of names, ids, users, tags and parameters; or "
-             "state:running, tag:best, user:ada, is:favorite, lr=0.1, 'f1>0.9', 'lr<0.1', -tag:old", "WORDS"),
+             "state:running, tag:best, user:ada, search:NAME, is:favorite, lr=0.1, 'f1>0.9', 'lr<0.1', -tag:old",
+             "WORDS"),
         _own("--tag", Form.TEXT, "only jobs with this tag; repeatable", "TAG", multiple=True),
         _own("--all-users", Form.FLAG, "jobs of all users; for administrators only"),
     )),

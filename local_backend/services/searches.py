@@ -254,6 +254,12 @@ class SearchService:
 
         return definition, self.base.database.read(work)
 
+    def best_execs(self, caller: Caller, name: str, most: int) -> Sequence[str]:
+        """Return the ids of the execs of the best finished experiments. Raises NotFound (`search.not_found`)."""
+        row = self.find(caller, name)
+        maximize = Definition.from_json(row.definition).maximize
+        return self.base.database.read(lambda c: searches.best_execs(c, row.number, maximize, most))
+
     def rungs(self, caller: Caller, name: str) -> Sequence[RungCount]:
         """Return the rungs of a search with the numbers of their experiments. Raises NotFound (`search.not_found`)."""
         number = self.find(caller, name).number
