@@ -163,9 +163,9 @@ OF_THIS_MACHINE = {
     "local_backend.boot", "local_backend.scheduler.slots",
     *(f"local_backend.runtime.{name}" for name in (
         "cgroup", "channel", "claim", "engine", "environment", "health", "job", "launch", "leftovers",
-        "local_launcher", "local_run", "memory", "messages", "nursery", "overlay", "processes", "program", "runner",
-        "sandbox", "server_link", "service", "starter", "tasks", "temporary", "tree", "unix_socket", "user_python",
-        "view", "workers",
+        "local_launcher", "local_run", "memory", "messages", "metering", "nursery", "overlay", "processes", "program",
+        "runner", "sandbox", "server_link", "service", "starter", "tasks", "temporary", "tree", "unix_socket",
+        "user_python", "view", "workers",
     )),
 }
 #: Other modules that import some of them: module → names after `local_backend.`.

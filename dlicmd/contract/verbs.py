@@ -144,7 +144,8 @@ VERBS: tuple[Verb, ...] = (
              "NAME", multiple=True),
         _own("--search", Form.TEXT, "only the experiments of a search", "NAME"),
         _own("--find", Form.TEXT, "only jobs that fit all words: parts of names, ids, users, tags and parameters; or "
-             "state:running, tag:best, user:ada, is:favorite, lr=0.1, 'f1>0.9', 'lr<0.1', -tag:old", "WORDS"),
+             "state:running, tag:best, user:ada, search:NAME, is:favorite, lr=0.1, 'f1>0.9', 'lr<0.1', -tag:old",
+             "WORDS"),
         _own("--tag", Form.TEXT, "only jobs with this tag; repeatable", "TAG", multiple=True),
         _own("--all-users", Form.FLAG, "jobs of all users; for administrators only"),
     )),
@@ -204,8 +205,10 @@ VERBS: tuple[Verb, ...] = (
     Verb("plot", "--exec-plot", "ID...", "draw metrics of jobs as curves", (
         ("dlicmd plot last", "draw the losses of your newest job"),
         ("dlicmd plot 7 9 --metric val_accuracy", "draw 2 jobs in one chart"),
+        ("dlicmd plot last --resources", "draw the CPU cores and the memory in use"),
     ), 1, MANY, MANY, own=(
         _own("--metric", Form.TEXT, "metric to draw; repeatable; default: the losses", "NAME", multiple=True),
+        _own("--resources", Form.FLAG, "the CPU cores and the memory in use, in place of metrics"),
         _own("--export", Form.TEXT, "write the points to a file that ends with .csv or .parquet", "FILE"),
     )),
     Verb("why", "--exec-why", "ID", "show why a job waits, runs or failed, and what to do", (

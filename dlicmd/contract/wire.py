@@ -159,6 +159,8 @@ EXT_METRICS = "metrics"
 EXT_SEARCHES = "searches"
 #: GET /execs/{id}/curves returns the metrics of any program as curves.
 EXT_CURVES = "curves"
+#: GET /execs/{id}/resources returns the CPU cores and the memory in use as curves.
+EXT_RESOURCES = "resources"
 #: GET /execs/{id}/code returns the submitted files.
 EXT_CODE = "code"
 #: GET /execs/{id}/files lists the files that the program wrote, and GET /execs/{id}/files/content returns one of them.
@@ -344,12 +346,13 @@ GIVES = "gives"  # of a holder: slots that it can give to others while it runs
 SHARES = "shares"  # of a holder: whether other execs use its slots, too
 SERVED_MODEL = "model"  # of a holder: the model that it serves, or null
 
-# Keys of GET /execs/{id}/curves: `curves` is a list of {name, source, unit, stepUnit, points, left}. A point is [step,
-# value, epoch seconds or null]. `metric` in the query names curves, and `since` is the `cursor` of an earlier answer
+# Keys of GET /execs/{id}/curves and /resources: `curves` is a list of {name, source, unit, stepUnit, points, left}. A
+# point is [step, value, epoch seconds or null]. `metric` in the query names curves, and `since` is the `cursor` of an
+# earlier answer
 CURVES = "curves"
 SOURCE = "source"
 UNIT = "unit"  # of the values, "" if unknown
-STEP_UNIT = "stepUnit"  # step, epoch, batch, or line: the values are counted, because the program named no step
+STEP_UNIT = "stepUnit"  # step, epoch, batch, second, or line: the values are counted, because the program named no step
 POINTS = "points"
 LEFT = "left"  # int, number of values that are not finite, and so left out; absent if there are none
 WHOLE = "whole"  # bool: the answer has all points, not only those since the cursor

@@ -341,6 +341,11 @@ class AsyncClient:
         found: list[Curve] = await self._call("curves", exec_id, metrics)
         return found
 
+    async def resources(self, exec_id: str) -> list[Curve]:
+        """Call `Client.resources` in a thread."""
+        found: list[Curve] = await self._call("resources", exec_id)
+        return found
+
     async def code(self, exec_id: str) -> Code:
         """Call `Client.code` in a thread."""
         found: Code = await self._call("code", exec_id)
@@ -878,6 +883,11 @@ class AsyncJob:
     async def curves(self, *names: str) -> Curves:
         """Call `Job.curves` in a thread."""
         found: Curves = await self._call("curves", *names)
+        return found
+
+    async def resources(self) -> Curves:
+        """Call `Job.resources` in a thread."""
+        found: Curves = await self._call("resources")
         return found
 
     async def metrics(self, *names: str) -> Any:

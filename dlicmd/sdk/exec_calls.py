@@ -561,6 +561,28 @@ class ExecCalls(Calls):
         answer = an_object(self._exec_call("GET", exec_id, "return the curves of {}", "curves", query))
         return [Curve(one) for one in objects(answer.get(wire.CURVES))]
 
+    def resources(self, exec_id: str) -> list[Curve]:
+        """Return the CPU cores and the memory that the processes of an exec used over time (extension `resources`).
+
+        Args:
+            exec_id: Id of the exec.
+
+        Returns:
+            The curves over the seconds since the exec first ran: `cpu` in cores, `memory` in bytes; of an exec with
+            several processes also those of each process, such as `cpu worker 1`. Servers without the extension have
+            none.
+
+        Raises:
+            NoSuchExec: No exec has this id.
+
+        Examples:
+            >>> memory = [curve for curve in client.resources("wmla-1") if curve.name == "memory"]
+        """
+        if wire.EXT_RESOURCES not in self.extensions():
+            return []
+        answer = an_object(self._exec_call("GET", exec_id, "return the resources of {}", "resources"))
+        return [Curve(one) for one in objects(answer.get(wire.CURVES))]
+
     def code(self, exec_id: str) -> Code:
         """Return the submitted files (extension `code`).
 

@@ -140,6 +140,14 @@ class Job:
         """
         return Curves(self.client.curves(self.id, names))
 
+    def resources(self) -> Curves:
+        """Return the CPU cores and the memory that the processes of the job used over time (extension `resources`).
+
+        Returns:
+            A list of curves, which a notebook draws: see `Client.resources`.
+        """
+        return Curves(self.client.resources(self.id))
+
     def metrics(self, *names: str) -> Any:
         """Return the metrics of the program as a table with a row for each step (extension `curves`).
 

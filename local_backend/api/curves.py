@@ -1,4 +1,4 @@
-"""GET /execs/{id}/curves: the metrics of any program, as curves."""
+"""GET /execs/{id}/curves and /resources: the metrics of any program, and the CPU and memory in use, as curves."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import OWN_EXECS, about
 from local_backend.api.models.execs import Curve, Curves
 from local_backend.api.route import Route
+from local_backend.curves.model import value_unit
 from local_backend.errors import Invalid
 from local_backend.services.curves import STEP_AXIS, DrawnCurve, StepWindow
 from local_backend.services.load import READING
@@ -49,14 +50,45 @@ def curves(
     if width is not None:
         if since:
             raise Invalid("query.value", "since: not together with width")
-        found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop, axis))
-        return JsonAnswer({"curves": [_object(curve) for curve in found], "cursor": "", "whole": True})
+        return _drawn(services.curves.drawn(row, metric or (), StepWindow(width, start, stop, axis)))
     return JsonAnswer(services.execs.curves(row, metric or (), since))
+
+
+@router.get(wire.EXECS + "/{exec_id}/resources")
+@about(OWN_EXECS, extension=wire.EXT_RESOURCES, errors={
+    400: "exec.not_found query.number query.value", 507: "exec.result_failed",
+})
+@bulk(READING)
+def resources(
+    *,
+    services: TheServices,
+    caller: TheCaller,
+    exec_id: str,
+    metric: Annotated[list[str] | None, Query(description="names of curves; all by default")] = None,
+    since: Annotated[str, Query(description="`cursor` of an earlier answer: only later points are returned")] = "",
+    width: Annotated[int | None, Query(
+        description="number of columns of pixels, as of curves; not together with `since`")] = None,
+    start: Annotated[float | None, Query(alias=wire.FROM, description="with `width`: the first second")] = None,
+    stop: Annotated[float | None, Query(alias=wire.TO, description="with `width`: the last second")] = None,
+    axis: Annotated[str, Query(description="with `width`: `step`, or `time`, as of curves")] = STEP_AXIS,
+) -> JsonAnswer[Curves]:
+    """Return the CPU cores (`cpu`) and the resident memory (`memory`) that the processes of an exec used, over the
+    seconds since it first ran. An exec with several processes has them of each of 32 processes, too: `cpu worker 1`."""
+    row = services.execs.find(caller, exec_id)
+    if width is not None:
+        if since:
+            raise Invalid("query.value", "since: not together with width")
+        return _drawn(services.curves.resources(row, metric or (), StepWindow(width, start, stop, axis)))
+    return JsonAnswer(services.execs.resources(row, metric or (), since))
+
+
+def _drawn(curves: list[DrawnCurve]) -> JsonAnswer[Curves]:
+    return JsonAnswer({"curves": [_object(curve) for curve in curves], "cursor": "", "whole": True})
 
 
 def _object(curve: DrawnCurve) -> Curve:
     found = Curve(
-        name=curve.name, source=curve.source, unit="", stepUnit=curve.step_unit,
+        name=curve.name, source=curve.source, unit=value_unit(curve.source, curve.name), stepUnit=curve.step_unit,
         points=[list(point) for point in curve.points],
     )
     if curve.left:

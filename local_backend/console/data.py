@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -21,6 +20,7 @@ from local_backend.console.previews import (
     THUMBNAILS,
     is_picture,
     is_table,
+    parents,
     picture_answer,
     shown_cell,
     text_of,
@@ -54,10 +54,9 @@ def files(
     """Show a folder, or a file. `stored` is the number of files that an upload has just stored."""
     path = path.strip("/")
     found = services.browsing.place(caller, volume, path)
-    above = [(part, link(volume, str(PurePosixPath(*PurePosixPath(path).parts[: at + 1]))))
-             for at, part in enumerate(PurePosixPath(path).parts)]
     shown: dict[str, Any] = {
-        "volume": volume, "data_path": path, "found": found, "above": above, "top": link(volume, ""),
+        "volume": volume, "data_path": path, "found": found, "above": parents(path, partial(link, volume)),
+        "top": link(volume, ""),
     }
     if not found.is_folder:
         return page(request, "data_file.html", **shown, **_file(services, caller, volume, path))
@@ -85,13 +84,15 @@ async def upload(request: Request, services: TheServices, caller: TheCaller) -> 
 
 def _file(services: TheServices, caller: TheCaller, volume: str, path: str) -> dict[str, Any]:
     """Return how a page shows a file: as a picture, as a table, or as text."""
+    shown = {"picture": "", "text": None, "cut": False, "preview": "", "is_latin": False}
     if is_picture(path):
-        return {"picture": picture_link(volume, path), "text": None, "cut": False, "preview": ""}
+        return shown | {"picture": picture_link(volume, path)}
     if is_table(path):
         query = urlencode({"volume": volume, "path": path}, quote_via=quote)
-        return {"picture": "", "text": None, "cut": False, "preview": f"{places.DATA_PREVIEW}?{query}"}
+        return shown | {"preview": f"{places.DATA_PREVIEW}?{query}"}
     head = services.browsing.head(caller, volume, path, LONGEST_TEXT + 1)
-    return {"picture": "", "text": text_of(head), "cut": len(head) > LONGEST_TEXT, "preview": ""}
+    text, is_latin = text_of(head)
+    return shown | {"text": text, "is_latin": is_latin, "cut": len(head) > LONGEST_TEXT}
 
 
 @router.get(places.DATA_PREVIEW)

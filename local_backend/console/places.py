@@ -19,6 +19,8 @@ DATA_FILES, DATA_PREVIEW, DATA_PICTURE = f"{DATA}/files", f"{DATA}/preview", f"{
 DATA_UPLOAD = f"{DATA}/upload"
 CONNECTION_NEW, CONNECTION_EDIT = f"{DATA}/connections/new", f"{DATA}/connections/edit"
 CONNECTION_TEST, CONNECTION_REMOVE = f"{DATA}/connections/test", f"{DATA}/connections/remove"
+#: No search has the name `-/new`.
+NEW_SEARCH = f"{HOME}/searches/-/new"
 SEARCHES, SERVICES = f"{HOME}/searches", f"{HOME}/services"
 #: Models of the model store. No model has the name `-`.
 SAVED = f"{SERVICES}/-/saved"

@@ -73,7 +73,7 @@ def _done(progress: Any, row: ExecRow) -> float | None:
 def run_page(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
     """Show the curves."""
     found = about(request, services, caller, run)
-    return page(request, "run.html", **found, groups=_groups(services, found["row"]))
+    return page(request, "run.html", **found, **_charts(services, found["row"]))
 
 
 @router.get(places.RUNS + "/{run}/parts/head")
@@ -87,7 +87,7 @@ def head(request: Request, services: TheServices, caller: TheCaller, run: str) -
 def charts(request: Request, services: TheServices, caller: TheCaller, run: str) -> Response:
     """Show the charts: a run may get more of them while it is running."""
     found = about(request, services, caller, run)
-    return page(request, "run_charts.html", **found, groups=_groups(services, found["row"]))
+    return page(request, "run_charts.html", **found, **_charts(services, found["row"]))
 
 
 @router.get(places.RUNS + "/{run}/settings")
@@ -124,5 +124,5 @@ def lineage(request: Request, services: TheServices, caller: TheCaller, run: str
                 lineage=services.lineage.of(caller, run))
 
 
-def _groups(services: Services, row: ExecRow) -> list[tuple[str, list[str]]]:
-    return grouped(services.curves.names(row))
+def _charts(services: Services, row: ExecRow) -> dict[str, Any]:
+    return {"groups": grouped(services.curves.names(row)), "has_resources": services.curves.has_resources(row)}

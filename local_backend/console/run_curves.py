@@ -1,4 +1,4 @@
-"""GET /console/runs/{id}/curves: the curves of a run as the points of a chart."""
+"""GET /console/runs/{id}/curves and /resources: the curves of a run as the points of a chart."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from local_backend.console import places
 from local_backend.console.rendering import HEADERS
 from local_backend.console.route import router as pages
 from local_backend.curves.file import Point
-from local_backend.curves.model import OF_RUN, STEP
+from local_backend.curves.model import MEMORY, OF_RUN, STEP
 from local_backend.services.curves import STEP_AXIS, TIME_AXIS, DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = pages()
 _, WORKERS, DEATHS = OF_RUN
+_GIB = 1 << 30
 
 
 @router.get(places.RUNS + "/{run}/curves")
@@ -41,6 +42,33 @@ def curves(
     row = services.execs.find(caller, run)
     found = services.curves.drawn(row, metric or (), StepWindow(width, start, stop, axis))
     return JsonAnswer(_chart(found, axis), headers=HEADERS)
+
+
+@router.get(places.RUNS + "/{run}/resources")
+@bulk(READING)
+def resources(
+    *,
+    request: Request,
+    services: TheServices,
+    caller: TheCaller,
+    run: str,
+    width: int,
+    kind: str,
+    start: Annotated[float | None, Query(alias="from")] = None,
+    stop: Annotated[float | None, Query(alias="to")] = None,
+    axis: str = STEP_AXIS,
+) -> Response:
+    """Return the CPU cores or the memory in use, of all processes and of each, as charts.js draws them."""
+    found = services.curves.resources(services.execs.find(caller, run), (), StepWindow(width, start, stop, axis))
+    shown = [curve for curve in found if curve.name.partition(" ")[0] == kind]
+    chart = _chart(shown, axis) | {"y": {"label": "GiB" if kind == MEMORY else "cores"}}
+    if axis != TIME_AXIS:
+        chart["x"]["label"] = "seconds since the start"
+    for one in chart["series"]:
+        one["name"] = one["name"].removeprefix(kind).strip() or ("all processes" if len(shown) > 1 else kind)
+        if kind == MEMORY:
+            one["y"] = [round(value / _GIB, 4) for value in one["y"]]
+    return JsonAnswer(chart, headers=HEADERS)
 
 
 def _chart(curves: list[DrawnCurve], axis: str) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +19,7 @@ from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.search_objects import pareto
 from local_backend.console import places
 from local_backend.console.changes import done
+from local_backend.console.compare import COMPARE
 from local_backend.console.queries import TableQuery, TheTable, query_of
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
@@ -34,6 +36,10 @@ router = pages()
 ROWS, LINES = 25, 1000
 #: Most experiments that say why they wait.
 _REASONS = 3
+#: A name that a query need not quote.
+_PLAIN = re.compile(r"[\w.-]+")
+#: Best runs that a link compares.
+_BEST = 10
 _ONE = places.SEARCHES + "/{name}"
 _Rows = Sequence[ExperimentRow]
 
@@ -101,9 +107,23 @@ def _about(services: Services, caller: Caller, view: SearchView) -> dict[str, An
         "row": view.row, "definition": definition, "counts": counts, "best": view.best,
         "front": [one for one in finished if one.id in front][:ROWS], "front_size": len(front),
         "front_parameters": _parameters(view, finished), "rungs": services.searches.rungs(caller, name),
+        "runs": f"{places.RUNS}?{urlencode({'find': _found(name)})}", "compared": _compared(services, caller, name),
         "waits": _waits(services, caller, name), "base": search_path(name), "now": time.time(),
         "expected": expected if view.row.active else counts.all, "commands": _commands(view),
     }
+
+
+def _found(name: str) -> str:
+    """Return the words that find the runs of a search: those of its name, if that has a quote."""
+    if _PLAIN.fullmatch(name):
+        return f"search:{name}"
+    return f'search:"{name}"' if '"' not in name else name.replace('"', " ")
+
+
+def _compared(services: Services, caller: Caller, name: str) -> tuple[int, str]:
+    """Return the number of the best runs, and the address that compares them."""
+    ids = services.searches.best_execs(caller, name, _BEST)
+    return len(ids), f"{COMPARE}?{urlencode([('id', one) for one in ids])}"
 
 
 def _table(services: Services, caller: Caller, view: SearchView, table: TableQuery) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from local_backend.curves.book import MOST_CURVES, MOST_IN_ALL, MOST_POINTS, Book, KeptCurve, same, shown
-from local_backend.curves.model import LINE, SOURCES, UNITS, MetricValue, clean, number, sound
+from local_backend.curves.model import LINE, SOURCES, UNITS, MetricValue, clean, number, sound, value_unit
 from local_backend.files import sync_directory, write_atomic
 
 #: Maximum bytes that a server reads. A file that is longer than 2 times its shortest form, and this many bytes, is
@@ -200,7 +200,8 @@ def _bound(curves: Collection[KeptCurve]) -> None:
 def _object(curve: KeptCurve, steps: Collection[float] | None) -> dict[str, Any]:
     """Return a curve as a JSON object, with the points of these steps, or with all."""
     points = [list(point) for point in curve.points() if steps is None or point[0] in steps]
-    found = {"name": curve.name, "source": curve.source, "unit": "", "stepUnit": curve.unit, "points": points}
+    found = {"name": curve.name, "source": curve.source, "unit": value_unit(curve.source, curve.name),
+             "stepUnit": curve.unit, "points": points}
     return {**found, "left": curve.left} if curve.left else found
 
 

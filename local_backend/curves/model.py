@@ -8,11 +8,16 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 #: Sources, the most trusted first. A curve that several sources have is shown from the first of them.
-LOG, FABRIC, EMETRICS, TENSORBOARD, WANDB, MLFLOW, HUGGINGFACE, LIGHTNING, PRINTED = SOURCES = (
+#: RESOURCES are measured by the runner, in a file of their own.
+LOG, FABRIC, EMETRICS, TENSORBOARD, WANDB, MLFLOW, HUGGINGFACE, LIGHTNING, PRINTED, RESOURCES = SOURCES = (
     "dlicmd.log", "fabric", "emetrics", "tensorboard", "wandb", "mlflow", "huggingface", "lightning", "printed",
+    "resources",
 )
 #: Units of a step. LINE counts the values of a curve, because the program named no step.
-STEP, EPOCH, BATCH, LINE = UNITS = ("step", "epoch", "batch", "line")
+STEP, EPOCH, BATCH, LINE, SECOND = UNITS = ("step", "epoch", "batch", "line", "second")
+#: First words of the names of curves of RESOURCES, and the units of their values.
+CPU, MEMORY = "cpu", "memory"
+_VALUE_UNITS = {CPU: "cores", MEMORY: "bytes"}
 #: Curves that the engine reports about a training itself, not about its model.
 OF_RUN = ("samplesPerSecond", "workers", "deaths")
 #: Maximum number of characters of a name.
@@ -55,6 +60,11 @@ def clean(name: object) -> str:
 @lru_cache(1000)
 def _cleaned(name: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())[:LONGEST_NAME]
+
+
+def value_unit(source: str, name: str) -> str:
+    """Return the unit of the values of a curve, empty if it is unknown."""
+    return _VALUE_UNITS.get(name.partition(" ")[0], "") if source == RESOURCES else ""
 
 
 def number(value: object) -> float | None:

@@ -22,6 +22,8 @@ _MOST_TAGS, MOST_STEPS, _MOST_OF_STEP, _MOST_BUCKETS, _LONGEST_TAG = 100, 100, 1
 _PATIENCE = 5.0
 #: How pictures begin that pages show.
 _PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8")
+#: Kind of a tensor that is a histogram.
+_HISTOGRAMS = b"histograms"
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -107,8 +109,9 @@ def _take(event: bytes, start: int, pictures: _Found, histograms: _Found) -> Non
 
 def _value(message: bytes) -> tuple[str, list[bytes], Sequence[float]]:
     """Return tag, pictures and quantiles of a Summary.Value: tag = 1, image = 4, histo = 5, tensor = 8. The pictures
-    of a TensorProto are texts, string_val = 8, after their width and height."""
-    tag, shown, histogram = "", list[bytes](), list[float]()
+    of a TensorProto are texts, string_val = 8, after their width and height. TensorFlow 2 writes histograms as tensors,
+    and names their kind: metadata = 9, in it plugin_data = 1, in it plugin_name = 1."""
+    tag, shown, histogram, tensor, plugin = "", list[bytes](), list[float](), b"", b""
     for field, value in fields(message):
         if not isinstance(value, bytes):
             continue
@@ -118,14 +121,31 @@ def _value(message: bytes) -> tuple[str, list[bytes], Sequence[float]]:
             inner = 4 if field == 4 else 8
             shown += [one for number, one in fields(value)
                       if number == inner and isinstance(one, bytes) and one.startswith(_PICTURES)]
+            tensor = value if field == 8 else tensor
         elif field == 5:
             histogram = _quantiles(value)
-    return tag, shown, histogram
+        elif field == 9:
+            plugin = _inner(_inner(value, 1), 1)
+    return tag, shown, _tensor_quantiles(tensor) if plugin == _HISTOGRAMS else histogram
+
+
+def _inner(message: bytes, wanted: int) -> bytes:
+    """Return the bytes of a field of a message, none if it has no such field."""
+    return next((value for field, value in fields(message) if field == wanted and isinstance(value, bytes)), b"")
+
+
+def _tensor_quantiles(message: bytes) -> list[float]:
+    """Return the quantiles of a TensorProto of doubles, tensor_content = 4: begin, end and count of each bucket."""
+    content = _inner(message, 4)
+    numbers = struct.unpack(f"<{len(content) // 8}d", content[: len(content) // 8 * 8])
+    if not numbers or len(content) % 24 or len(numbers) > 3 * _MOST_BUCKETS:
+        return []
+    return _of_buckets(numbers[0], numbers[-2], numbers[1::3], numbers[2::3])
 
 
 def _quantiles(message: bytes) -> list[float]:
-    """Return the quantiles of a HistogramProto, none of an empty one: min = 1, max = 2, bucket_limit = 6, bucket = 7.
-    Values are taken as spread evenly in their bucket."""
+    """Return the quantiles of a HistogramProto, none of an empty one: min = 1, max = 2, bucket_limit = 6, bucket =
+    7."""
     least, most, limits, counts = 0.0, 0.0, list[float](), list[float]()
     for field, value in fields(message):
         if not isinstance(value, bytes) or len(value) % 8:
@@ -140,6 +160,11 @@ def _quantiles(message: bytes) -> list[float]:
                 limits += numbers
             case 7:
                 counts += numbers
+    return _of_buckets(least, most, limits, counts)
+
+
+def _of_buckets(least: float, most: float, limits: Sequence[float], counts: Sequence[float]) -> list[float]:
+    """Return the quantiles of values that are spread evenly in their buckets, none if there are no sound numbers."""
     total = math.fsum(counts) if all(map(math.isfinite, counts)) else 0.0
     is_sound = math.isfinite(least) and math.isfinite(most) and not any(map(math.isnan, limits))
     if not is_sound or total <= 0 or len(limits) != len(counts):

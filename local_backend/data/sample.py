@@ -26,11 +26,16 @@ ROWS = 10
 _HEAD = 64 * 1024
 _LONGEST = 200
 _WIDEST = 100
+#: Characters between cells, the likeliest first; characters and rows of a file that decide which one it has.
+_DELIMITERS, _DIALECT, _DIALECT_ROWS = ",;\t|", 8192, 20
 #: Kind and size of an element → format character of `struct`.
 _ELEMENTS = {
     "b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q", "f2": "e",
     "f4": "f", "f8": "d",
 }
+#: Kind of an element → its name, with the number of bits, and without.
+_TYPES = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
+_NAMES = {"b": "bool", "U": "str", "S": "bytes", "O": "object", "M": "datetime64", "m": "timedelta64"}
 _LONGEST_HEADER = 64 * 1024
 #: Most elements of a row of an array, and most arrays of an archive, that are shown.
 _ELEMENTS_SHOWN, _ARRAYS_SHOWN = 16, 100
@@ -46,16 +51,6 @@ def sample(name: str, file: BinaryIO, most: int = ROWS) -> dict[str, Any]:
     name = name.lower().removesuffix(".gz") if name.lower().endswith((".csv.gz", ".tsv.gz")) else name.lower()
     ending = name.rpartition(".")[2]
     return _READERS.get(ending, _text)(file, most)
-
-
-def of_descriptor(descriptor: int, name: str, most: int) -> dict[str, Any]:
-    """Return the sample of an open file with `ok`; for a damaged file only `ok` and the reason in `message`. Runs in a
-    process of its own (limited_work.py)."""
-    try:
-        with open(descriptor, "rb", closefd=False) as file:
-            return {"ok": True, **sample(name, file, most)}
-    except Exception as problem:  # libraries raise any type for a damaged file
-        return {"ok": False, "message": f"The file cannot be read in the format of its extension: {plain(problem)}"}
 
 
 def plain(value: Any) -> Any:
@@ -88,12 +83,31 @@ def _csv(file: BinaryIO, most: int) -> dict[str, Any]:
     text = _head(file)
     if text is None:
         return {"format": "binary"}
+    first = islice(csv.reader(io.StringIO(text), delimiter=delimiter(text)), most + 1)
+    return {"format": "csv", "rows": [cells(row) for row in first]}
+
+
+def cells(row: Sequence[str]) -> list[Any]:
+    """Return the shown cells of a row of CSV."""
+    return [plain(value) for value in row[:_WIDEST]]
+
+
+def delimiter(text: str) -> str:
+    """Return the character between the cells of CSV: the one that gives the most rows the same number of cells."""
+    lines = text[:_DIALECT].splitlines()[:_DIALECT_ROWS]
+    found = [(_agreement(lines, one), one) for one in _DELIMITERS]
+    return max(found, key=lambda scored: scored[0])[1]
+
+
+def _agreement(lines: Sequence[str], between: str) -> tuple[float, int]:
+    """Return the part of the rows with as many cells as the first, and this number; 0 if a row has one cell."""
     try:
-        dialect: Any = csv.Sniffer().sniff(text[:8192], ",;\t|")
+        widths = [len(row) for row in csv.reader(lines, delimiter=between) if row]
     except csv.Error:
-        dialect = csv.excel
-    first = islice(csv.reader(io.StringIO(text), dialect), most + 1)
-    return {"format": "csv", "rows": [[plain(value) for value in row[:_WIDEST]] for row in first]}
+        return 0.0, 0
+    if not widths or widths[0] < 2:
+        return 0.0, 0
+    return widths.count(widths[0]) / len(widths), widths[0]
 
 
 def _json_lines(file: BinaryIO, most: int) -> dict[str, Any]:
@@ -212,9 +226,12 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], Any, bool]:
 
 
 def _type(descr: Any) -> str:
-    """Return the element type as NumPy writes it, such as `<f4`; for records the fields."""
+    """Return the name of the element type, such as `float32`; for records the fields."""
     if isinstance(descr, str):
-        return descr
+        kind, size = descr[1:2], descr[2:]
+        if kind in _TYPES and size.isdecimal() and len(size) < 3:
+            return f"{_TYPES[kind]}{8 * int(size)}"
+        return f"{_NAMES[kind]}{size.lstrip('8') if kind in 'mM' else ''}" if kind in _NAMES else descr
     return ", ".join(f"{field[0]} {_type(field[1])}" for field in descr) if isinstance(descr, Sequence) else "?"
 
 

@@ -23,6 +23,7 @@ from local_backend.runtime.launch import Launch, read_restarts, write_record
 from local_backend.runtime.launcher import Outcome
 from local_backend.runtime.memory import over_limit
 from local_backend.runtime.messages import Progressed
+from local_backend.runtime.metering import ResourceMeter
 from local_backend.runtime.output_times import TimesWriter
 from local_backend.runtime.paths import DRIVER, worker_task
 from local_backend.runtime.progress import Progress, furthest
@@ -84,8 +85,9 @@ class Attempt:
         self._progress = Progress(lambda values: link.say(Progressed(values)))
         self._times = TimesWriter(launch.paths)
         self._collector = Collector(launch.paths, _output(launch), self._progress.update)
+        self._meter = ResourceMeter(launch.paths)
         if launch.spec.service is not None:
-            self._collector.due = None  # kernels have no curves
+            self._collector.due = self._meter.due = None  # kernels have no curves
 
     def run(self, planner: Planner, sandbox: Sandbox | None) -> Outcome:
         """Start all processes, in the sandbox if there is one; wait for the end, and kill all remaining processes. A
@@ -267,7 +269,8 @@ class Attempt:
     def _timeout(self) -> float | None:
         """Return the milliseconds until the next timer; None if no timer is set."""
         elastic = self._elastic
-        times = [self._kill_at, self._progress.due, self._link.due, self._times.due, self._collector.due]
+        times = [self._kill_at, self._progress.due, self._link.due, self._times.due, self._collector.due,
+                 self._meter.due]
         times += elastic.timers if elastic is not None else []
         if self.launch.spec.resources.memory is not None:
             times.append(self._check_memory_at)
@@ -284,6 +287,7 @@ class Attempt:
     def _timers(self) -> None:
         now = time.monotonic()
         self._collector.turn()
+        self._meter.turn(self._running)
         self._progress.flush()
         self._times.tick()
         self._link.tick()

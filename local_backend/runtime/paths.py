@@ -370,6 +370,11 @@ class ExecPaths:
         return self.state / "curves.jsonl"
 
     @property
+    def resources(self) -> Path:
+        """Curves of the CPU cores and the memory in use; see runtime/metering.py."""
+        return self.state / "resources.jsonl"
+
+    @property
     def points(self) -> Path:
         """Folder with all points of long curves; see curves/layout.py."""
         return self.state / "points"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from dlicmd.contract.states import RECOVERING, RUNNING
 from local_backend.curves.columns import LEAST_WIDTH, MOST_WIDTH, drawn, kept_numbers, within
 from local_backend.curves.file import Point
 from local_backend.curves.point_reader import PointReader
@@ -92,6 +93,18 @@ class CurveService:
         return found + [replace(one, points=_apart(drawn(_in_time(one.points, window), window.width)))
                         for one in others.values()]
 
+    def resources(self, row: ExecRow, metrics: Collection[str], window: StepWindow) -> list[DrawnCurve]:
+        """Return the CPU cores and the memory in use over the seconds of an exec, as `drawn` does."""
+        _check(window)
+        found = _curves_in(self.execs.resources(row, metrics, ""))
+        if window.axis == TIME_AXIS:
+            return [replace(one, points=_apart(drawn(_in_time(one.points, window), window.width))) for one in found]
+        return [replace(one, points=_seen(one.points, window)) for one in found]
+
+    def has_resources(self, row: ExecRow) -> bool:
+        """Return whether the CPU and the memory of an exec are, or will be, recorded."""
+        return row.state in (RUNNING, RECOVERING) or self.execs.paths(row).resources.is_file()
+
     def names(self, row: ExecRow) -> list[str]:
         """Return the names of the curves of an exec. Raises StorageFailed."""
         reader = self._reader(row)
@@ -110,9 +123,12 @@ class CurveService:
 
     def _thinned(self, row: ExecRow, metrics: Collection[str]) -> list[DrawnCurve]:
         """Return curves with the points that the smaller file has."""
-        found = json.loads(self.execs.curves(row, metrics, ""))
-        return [DrawnCurve(one["name"], one["source"], one["stepUnit"], [tuple(point) for point in one["points"]],
-                           one.get("left", 0)) for one in found["curves"]]
+        return _curves_in(self.execs.curves(row, metrics, ""))
+
+
+def _curves_in(answer: bytes) -> list[DrawnCurve]:
+    return [DrawnCurve(one["name"], one["source"], one["stepUnit"], [tuple(point) for point in one["points"]],
+                       one.get("left", 0)) for one in json.loads(answer)["curves"]]
 
 
 def _from_all(

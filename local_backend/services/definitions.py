@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -164,6 +165,18 @@ class DefinitionService:
         the rules of the sent folder leave out. Raises as `save`."""
         sent = sent_by_browser(upload)
         return self.save(caller, draft, sent, folder), sent.left_out
+
+    def template(self, caller: Caller, found: TrainingDefinition, command: str, workers: int | None) -> Template:
+        """Return the submission of a definition for the experiments of a search, with this execution command; with
+        that of the definition, if it is empty. Raises Invalid (`definition.code_gone`, `submission.*`)."""
+        more = [] if workers is None else ["--numWorker", str(workers)]
+        line = exec_words(found.framework, found.row.name, command or found.command, found.conda_env,
+                          found.environment, more)
+        request = SubmissionRequest(None, ReceivedUpload(data=json.dumps({wire.ARGV: line})), strict=True)
+        try:
+            return self.submissions.template_of_kept(caller, request, found.code)
+        except BundleLost:
+            raise lost(found.row) from None
 
     def remove(self, caller: Caller, name: str) -> None:
         """Delete a model definition with all versions. Runs keep their code. Raises NotFound (`definition.not_found`),

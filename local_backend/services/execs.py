@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import BinaryIO
 
 from sqlalchemy import Connection
@@ -121,9 +122,15 @@ class ExecService:
     def curves(self, row: ExecRow, metrics: Collection[str], since: str) -> bytes:
         """Return the curves of an exec as a JSON object (`curves/answers.py`): those named in `metrics`, or all; with a
         cursor in `since`, only their later points. Raises StorageFailed."""
-        paths = self.paths(row)
+        return self._curves(row, self.paths(row).curves, metrics, since)
+
+    def resources(self, row: ExecRow, metrics: Collection[str], since: str) -> bytes:
+        """Return the CPU cores and the memory that the processes of an exec used over time, as `curves` does."""
+        return self._curves(row, self.paths(row).resources, metrics, since)
+
+    def _curves(self, row: ExecRow, file: Path, metrics: Collection[str], since: str) -> bytes:
         try:
-            return self.curve_answers.of(paths.opened(paths.curves), since, metrics)
+            return self.curve_answers.of(self.paths(row).opened(file), since, metrics)
         except OSError as problem:
             raise StorageFailed("exec.result_failed", f"The server cannot read the curves of {row.id} "
                                 f"({problem.strerror})") from None

@@ -5,6 +5,7 @@
     "two words"                    the same for a text with spaces, and for a text that contains :, = or < itself
     name: id: user: framework:     of this field alone; NAME:VALUE. id:7 is the id that ends with -7
     state: tag:                    exactly this state or tag; state:running,pending is one of several
+    search:                        an experiment of the search of this name; search:* is one of any search
     is:favorite                    a favorite of the user that searches
     lr=0.1                         a parameter of the program: --lr 0.1, --lr=0.1 or lr=0.1; or the last value of a
                                    metric. Numbers are equal in any spelling: 0.1, .1 and 1e-1
@@ -41,6 +42,7 @@ _TORN = re.compile(r"[\w./@%\0-]*(<=|>=|<|>)|(<=|>=|<|>).*", re.DOTALL)
 _PARAMETER = re.compile(r"-{0,2}([^\W\d][\w.-]*)=(.+)", re.DOTALL)
 _TEXTS: Mapping[str, TermField] = {
     "name": TermField.NAME, "id": TermField.ID, "user": TermField.USER, "framework": TermField.FRAMEWORK,
+    "search": TermField.SEARCH,
 }
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from local_backend.hypersearch.objective import Found, NoObjective
 from local_backend.hypersearch.reading import parse
 from local_backend.runtime import bundles
 from local_backend.services.access import Caller, caller_named
-from local_backend.services.base import Base
+from local_backend.services.base import AuditRecord, Base
 from local_backend.services.submissions import SubmissionRequest, SubmissionService, Template
 from local_backend.store import searches
 from local_backend.store.execs import ExecRow
 from local_backend.store.searches import Changed, Counts, ExperimentRow, Page, RungCount, SearchRow
+from local_backend.submit import catalogue
 from local_backend.submit.receive import ReceivedUpload
 from local_backend.workload import Workload
 
@@ -114,22 +115,42 @@ class SearchService:
                 raise Invalid("search.definition", "the request has no part 'data' with the definition of the search")
             words = words_of(text) if asked.legacy else None
             definition = parse(completed(text) if asked.legacy else text, self.plugins(), words)
-            name = _name(definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
-            record.about.append(name)
-            earlier = self._earlier(caller, definition)
-
-            def store(connection: Connection, template: Template) -> SearchRow:
-                self._check_room(connection, caller, name)
-                if definition.resume and not template.spec.resources.elastic:
-                    raise Invalid("search.definition", "algoDef: resume needs a program with FabricModel, and "
-                                                       "its elastic framework edtPyTorch")
-                _check_places(definition, template.spec)
-                return _insert(connection, caller, name, definition, template, earlier)
-
             row = self.submissions.keep(caller, SubmissionRequest(
-                definition.args, asked.upload, definition.sig_name, strict=asked.strict), folder, store)
+                definition.args, asked.upload, definition.sig_name, strict=asked.strict), folder,
+                self._storing(caller, definition, record))
         self.wake()
         return row
+
+    def create_from(self, caller: Caller, text: str, template: Callable[[], Template]) -> SearchRow:
+        """Start a search of code that is stored already: `template` returns the submission of its experiments. `text`
+        is the definition of the search without modelSpec. Raises the errors of `create` and of `template`."""
+        with self.base.recorded(caller, "hpo.create") as record:
+            made = template()
+            definition = parse(text, self.plugins(), made.args)
+            # The experiments have names of the search, as if the submission named none.
+            spec = replace(made.spec, name=catalogue.BY_NAME[made.spec.program.framework].app_name)
+            row = self.submissions.store_template(
+                caller, replace(made, spec=spec), self._storing(caller, definition, record))
+        self.wake()
+        return row
+
+    def _storing(
+        self, caller: Caller, definition: Definition, record: AuditRecord
+    ) -> Callable[[Connection, Template], SearchRow]:
+        """Return the function that stores a search in a transaction."""
+        name = _name(definition.name or f"{caller.name}-hpo-{time.time_ns() % 10**16}")
+        record.about.append(name)
+        earlier = self._earlier(caller, definition)
+
+        def store(connection: Connection, template: Template) -> SearchRow:
+            self._check_room(connection, caller, name)
+            if definition.resume and not template.spec.resources.elastic:
+                raise Invalid("search.definition", "algoDef: resume needs a program with FabricModel, and "
+                                                   "its elastic framework edtPyTorch")
+            _check_places(definition, template.spec)
+            return _insert(connection, caller, name, definition, template, earlier)
+
+        return store
 
     def find(self, caller: Caller, name: str) -> SearchRow:
         """Return a search: the caller's own, for an administrator else the newest of this name. Raises NotFound
@@ -253,6 +274,12 @@ class SearchService:
             return sorted([*rows[:most - 1], best], key=lambda one: one.id)
 
         return definition, self.base.database.read(work)
+
+    def best_execs(self, caller: Caller, name: str, most: int) -> Sequence[str]:
+        """Return the ids of the execs of the best finished experiments. Raises NotFound (`search.not_found`)."""
+        row = self.find(caller, name)
+        maximize = Definition.from_json(row.definition).maximize
+        return self.base.database.read(lambda c: searches.best_execs(c, row.number, maximize, most))
 
     def rungs(self, caller: Caller, name: str) -> Sequence[RungCount]:
         """Return the rungs of a search with the numbers of their experiments. Raises NotFound (`search.not_found`)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -281,11 +281,8 @@ class SubmissionService:
             program = replace(program, bundle=bundles.keep_durably(paths, folder))
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
-        targets = None if checked.targets is None else json.dumps(checked.targets.to_json())
-        template = Template(
-            replace(checked.spec, program=program), checked.shown_args, checked.data_source, checked.sealed,
-            None if targets is None else self.vault.seal_text(targets),
-        )
+        template = Template(replace(checked.spec, program=program), checked.shown_args, checked.data_source,
+                            checked.sealed, self._sealed(checked.targets))
 
         def work(connection: Connection) -> T:
             if not paths.bundle(str(program.bundle)).is_dir():
@@ -302,6 +299,49 @@ class SubmissionService:
             with suppress(OSError, SQLAlchemyError):  # else the next server removes it
                 bundles.drop(paths, self.execs.base.database, {str(program.bundle)})
             raise
+
+    def template_of_exec(self, caller: Caller, exec_id: str, arguments: Sequence[str] | None) -> Template:
+        """Return the submission of an exec as a template, with other words of its program, or with its own. Raises
+        NotFound (`exec.not_found`), Denied (`exec.of_another_user`), Invalid (`again.*`, `submission.*`)."""
+        row = self.execs.find(caller, exec_id)
+        if row.creator != caller.name:
+            raise AccessDenied("exec.of_another_user", f"Only {row.creator} may run {row.id} again")
+        machine, base = self.execs.supervisor.machine, self.execs.base
+        spec, shown = to_repeat(row, self.execs.paths(row), Changes(arguments=arguments), None, machine.memory)
+        _check_possible(spec, machine, allow_cpu=True)
+        targets = targets_of(row, base.settings.paths)
+        return Template(
+            replace(spec, repeats=None), shown, None if row.data_source is None else json.loads(row.data_source),
+            base.database.read(lambda c: exec_secrets.of(c, row.id)), self._sealed(targets))
+
+    def template_of_kept(self, caller: Caller, request: SubmissionRequest, code: Program) -> Template:
+        """Return a submission whose code is stored already as a template; see `check_kept`. Raises its errors."""
+        checked = self._kept(caller, request, code)
+        return Template(checked.spec, checked.shown_args, checked.data_source, checked.sealed,
+                        self._sealed(checked.targets))
+
+    def store_template(
+        self, caller: Caller, template: Template, store: Callable[[Connection, Template], T]
+    ) -> T:
+        """Run `store` in a transaction in which the code of a template is known to be stored. It must name the bundle
+        in a row. Raises Invalid (`again.files_gone`, `submission.files`), OverQuota, StorageFailed."""
+        base, program = self.execs.base, template.spec.program
+        folder = base.settings.paths.bundle(str(program.bundle))
+        if (folder / (program.model_dir or "") / CONFIG).is_dir():
+            raise Invalid("submission.files", f"the code has a folder {CONFIG}; the server writes a file there")
+        size = on_disk(folder)
+        check_room(base.settings.paths, base.settings.quotas, size)
+        base.database.read(lambda c: self._check_user(c, caller, size, bytes_only=True))
+
+        def work(connection: Connection) -> T:
+            if not folder.is_dir():
+                raise Invalid("again.files_gone", "The code is no longer stored. Submit it again")
+            return store(connection, template)
+
+        return base.database.write(work)
+
+    def _sealed(self, targets: Targets | None) -> str | None:
+        return None if targets is None else self.vault.seal_text(json.dumps(targets.to_json()))
 
     def again(
         self, caller: Caller, template: Template, spec: Workload, bind: Callable[[Connection, str], None]

@@ -12,18 +12,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, case, func, not_, or_, select, union_all
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, not_, or_, select, union_all
 
 from dlicmd.contract.states import RECOVERING
 from local_backend.run_values import ValueName
 from local_backend.store import exec_values
 from local_backend.store.execs import COLUMNS, ExecRow, numbered
-from local_backend.store.schema import exec_tags, exec_texts, execs, favorites
+from local_backend.store.schema import exec_tags, exec_texts, execs, favorites, searches
 from local_backend.store.states import MOVES, shown_as
 from local_backend.workload import TRAINING
 
 #: Orders that are no columns, and the order of submission.
 STATE, TAG, FAVORITE, NUMBER = "state", "tag", "favorite", "number"
+#: Any search.
+ANY = "*"
 #: Maximum number of rows that one query reads by their numbers.
 _TOGETHER = 500
 #: Shorter words name no state.
@@ -43,6 +45,7 @@ class TermField(Enum):
     VALUE = "value"
     FAVORITE = "favorite"
     AMOUNT = "amount"
+    SEARCH = "search"
 
 
 @dataclass(frozen=True)
@@ -202,8 +205,19 @@ def _field_fits(name: TermField, value: str) -> ColumnElement[bool]:
         return execs.c.app_name.icontains(value, autoescape=True)
     if name is TermField.STATE:
         return execs.c.state == value
+    if name is TermField.SEARCH:
+        return _in_search(value)
     column = {TermField.USER: execs.c.creator, TermField.FRAMEWORK: execs.c.framework}[name]
     return func.lower(column) == value.lower()
+
+
+def _in_search(name: str) -> ColumnElement[bool]:
+    """Return the condition that an exec is an experiment of a search; `*` is any search. It is never NULL, so that it
+    can be negated."""
+    parents = select(searches.c.id)
+    if name != ANY:
+        parents = parents.where(func.lower(searches.c.name) == name.lower())
+    return and_(execs.c.parent.is_not(None), execs.c.parent.in_(parents))
 
 
 def _states_with(text: str) -> list[str]:

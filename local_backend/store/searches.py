@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
 from local_backend.store import execs
+from local_backend.store.schema import execs as schema_execs
 from local_backend.store.schema import experiments, search_algorithms, searches, sequences
 
 #: States of a search. While it is active, it may start experiments.
@@ -435,6 +436,15 @@ def best(connection: Connection, number: int, maximize: bool) -> ExperimentRow |
         experiments.c.search == number, experiments.c.state == FINISHED, experiments.c.metric.is_not(None))
     found = connection.execute(query.order_by(by, experiments.c.id).limit(1)).first()
     return ExperimentRow(*found) if found else None
+
+
+def best_execs(connection: Connection, number: int, maximize: bool, most: int) -> list[str]:
+    """Return the ids of the execs of the best finished experiments of a search that still exist, the best first."""
+    c, x = experiments.c, schema_execs.c
+    query = select(c.exec_id).join(schema_execs, x.id == c.exec_id).where(
+        c.search == number, c.state == FINISHED, c.metric.is_not(None), x.deleted.is_(False))
+    by = c.metric.desc() if maximize else c.metric
+    return list(connection.execute(query.order_by(by, c.id).limit(most)).scalars())
 
 
 def curve(connection: Connection, number: int) -> list[tuple[int, float, float]]:

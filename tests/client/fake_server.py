@@ -86,6 +86,8 @@ class FakeServer:
         self.code: dict[str, dict[str, Any]] = {}
         #: The curves of an exec.
         self.curves: dict[str, list[dict[str, Any]]] = {}
+        #: The CPU cores and the memory in use of an exec.
+        self.resources: dict[str, list[dict[str, Any]]] = {}
         self.results: dict[str, Reply] = {}
         #: The files of each exec: path → content. A range is answered with the rest.
         self.files: dict[str, dict[str, bytes]] = {}
@@ -186,7 +188,8 @@ class FakeServer:
         names = seen.query.get("metric", [])
         curves = [curve for curve in self.curves.get(exec_id, []) if not names or curve.get("name") in names]
         values = {"code": self.code.get(exec_id, {"files": [], "complete": True}),
-                  "curves": {"curves": curves, "cursor": "1"}}
+                  "curves": {"curves": curves, "cursor": "1"},
+                  "resources": {"curves": self.resources.get(exec_id, []), "cursor": "1"}}
         if action in values:
             return _json(values[action])
         if action == "result":

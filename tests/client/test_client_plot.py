@@ -200,6 +200,20 @@ def test_a_job_without_losses_shows_its_first_metric(desk: Desk, two: FakeServer
     assert "loss" not in data(desk, "plot", "w-1")[0]
 
 
+def test_the_cpu_and_the_memory_in_use_are_plotted(desk: Desk, two: FakeServer) -> None:
+    refused = desk.run("plot", "w-1", "--resources")
+    assert refused.code != 0 and "does not record" in refused.err
+    two.conf["DLICMD_EXTENSIONS"] += ",resources"
+    two.resources["w-1"] = [curve(name, [[3, 1.5], [13, 2.5]], stepUnit="second") for name in (
+        "cpu", "cpu worker 1", "memory")]
+    assert [row["series"] for row in data(desk, "plot", "w-1", "--resources")] == ["cpu"] * 2 + ["memory"] * 2
+    worker = data(desk, "plot", "w-1", "--resources", "--metric", "cpu worker 1")
+    assert [(row["series"], row["step"], row["value"]) for row in worker] == [
+        ("cpu worker 1", 3, 1.5), ("cpu worker 1", 13, 2.5)]
+    lacking = desk.run("plot", "w-2", "--resources")
+    assert lacking.code != 0 and "no CPU and memory" in lacking.err
+
+
 def test_an_unknown_job_is_reported(desk: Desk, two: FakeServer) -> None:
     done = desk.run("plot", "w-1", "w-9", "-o", "json")
     assert (done.code, done.out, done.error) == (6, "", "exec.not_found")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -18,6 +19,7 @@ from visitor import Page, entered
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING
 from local_backend.console import places
+from local_backend.console.compare import COMPARE
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
 from local_backend.curves.model import MetricValue
@@ -97,7 +99,7 @@ def furnish(live: Live) -> str:
 
 def shape(path: str) -> str:
     """Return a path with `*` in place of the names of objects: two pages with the same shape have the same parts."""
-    return "/".join("*" if _NAMES.fullmatch(part) else part for part in path.split("/"))
+    return "/".join("*" if _NAMES.fullmatch(part) else part for part in urlsplit(path).path.split("/"))
 
 
 def linked_pages(live: Live) -> list[str]:
@@ -120,7 +122,8 @@ def linked_pages(live: Live) -> list[str]:
             for one in Page(answer.text).all("a"):
                 target = urlsplit(one.get("href", ""))
                 if places.is_page(target.path) and target.path != places.ROOT and "download" not in one:
-                    waiting.append(target.path)
+                    # A comparison needs its runs; the other pages show something without a query.
+                    waiting.append(html.unescape(one["href"]) if target.path == COMPARE else target.path)
         else:
             found[shape(path)] = ""
     return [path for path in found.values() if path]

@@ -74,7 +74,9 @@ def pages(house: Live) -> list[str]:
     """Paths of pages, one of each kind."""
     found = linked_pages(house)
     results = next(path for path in found if path.endswith("/results"))
-    return [*found, *(f"{results}?file={name}" for name in RESULTS)]
+    run = results.split("/")[-2]
+    return [*found, f"{results}?folder=plots", f"{places.NEW_SEARCH}?run={run}",
+            *(f"{results}?file={name}" for name in RESULTS)]
 
 
 def logged_on(browser: Browser, live: Live, **more: Any) -> BrowserContext:

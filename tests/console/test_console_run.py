@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from live_server import Live
 from page_desk import get, post, words
+from visitor import Page
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING
 from local_backend.console import places
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile
-from local_backend.curves.model import MetricValue
+from local_backend.curves.model import RESOURCES, SECOND, MetricValue
 from local_backend.curves.points import PointWriter
 from local_backend.services import log_windows
 from local_backend.services.access import Caller
@@ -66,10 +67,29 @@ def test_every_tab_shows_the_run_and_escapes_its_texts(live: Live, run: str) -> 
     assert EVIL in words(get(live, place(run, "/code"))).replace("&lt;", "<")
 
 
+def test_the_cpu_and_the_memory_in_use_have_charts(live: Live, run: str) -> None:
+    finished(live, run)
+    assert "CPU cores in use" not in words(get(live, place(run))), "a run of an earlier version"
+    book = Book()
+    for name, value in (("cpu", 1.5), ("memory", 3 * 2.0**30), ("cpu worker 1", 0.5), ("memory worker 1", 2.0**30)):
+        book.add(RESOURCES, MetricValue(name, value, 3.0, SECOND, 1.7e9 + 3))
+    CurveFile(live.paths(run).resources, book, 1.7e9)
+    charts = [one["data-chart"] for one in Page(get(live, place(run)).text).all("div") if
+              "/resources" in one.get("data-chart", "")]
+    cpu, memory = (json.loads(get(live, f"{chart}&width=100").body) for chart in charts)
+    assert [(one["name"], one["x"], one["y"]) for one in cpu["series"]] == [
+        ("all processes", [3], [1.5]), ("worker 1", [3], [0.5])]
+    assert [one["y"] for one in memory["series"]] == [[3.0], [1.0]]
+    assert [one["y"]["label"] for one in (cpu, memory)] == ["cores", "GiB"]
+    timed = json.loads(get(live, f"{charts[0]}&width=100&axis=time").body)
+    assert (timed["x"]["kind"], timed["series"][0]["x"]) == ("time", [1.7e9 + 3])
+
+
 def test_a_run_of_another_user_does_not_exist(team: Live) -> None:
     run = team.submitted(token=team.add_user("bob"))
     eve = team.add_user("eve")
     for tab in ("", "/logs", "/settings", "/code", "/results", "/lineage", "/again", "/slots", "/curves?width=100",
+                "/resources?kind=cpu&width=100", "/results/list",
                 "/logs/window?log=launcher", "/logs/search?log=launcher&text=x", "/parts/head", "/parts/charts"):
         assert get(team, place(run, tab), eve).error == (400, "exec.not_found"), tab
     for change in ("stop", "delete", "again", "save"):

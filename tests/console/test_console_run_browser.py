@@ -176,6 +176,16 @@ def test_compared_runs_are_chosen_by_ranges_of_their_parameters(live: Live, tab:
     expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2], runs[0])])
     axis.press("Shift+ArrowUp")
     expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2])])
+    points = tab.locator("#parallel circle")
+    expect(points).to_have_count(3)
+    expect(tab.locator("#parallel circle.out")).to_have_count(1)
+    # The rate grows to the right. Of the losses 1, 1/4 and 1/2, the largest is at the top.
+    across = {title: (float(x), float(y)) for title, x, y in points.evaluate_all(
+        "(all) => all.map((one) => [one.textContent, one.getAttribute('cx'), one.getAttribute('cy')])")}
+    assert [text.split("--lr ")[1] for text in sorted(across, key=lambda text: across[text][0])] == [
+        "0.1, best loss 1", "0.2, best loss 0.25", "0.3, best loss 0.5"]
+    assert sorted(across, key=lambda text: across[text][1])[0].endswith("loss 1")
+    tab.get_by_label("Parameter of the points").select_option("--lr")
     names.first.click()
     tab.wait_for_url(f"**{places.RUNS}/{runs[1]}")
 

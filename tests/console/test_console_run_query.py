@@ -54,6 +54,8 @@ def test_quotes_make_any_text_a_word(text: str) -> None:
     ('metric."a<b">2', [Term(TermField.AMOUNT, ("2.0",), name="a<b", operator=">", kind="metric")]),
     ("optimizer.lr<1", [Term(TermField.AMOUNT, ("1.0",), name="optimizer.lr", operator="<")]),
     ('"f1>0.9"', [Term(TermField.WORD, ("f1>0.9",))]),
+    ("search:s -search:*", [Term(TermField.SEARCH, ("s",)), Term(TermField.SEARCH, ("*",), negated=True)]),
+    ('search:"a b"', [Term(TermField.SEARCH, ("a b",))]),
     ("is:favorite", [Term(TermField.FAVORITE, ("favorite",))]), ("--verbose", [Term(TermField.WORD, ("--verbose",))]),
     ("image:v1", [Term(TermField.WORD, ("image:v1",))]), ('"never ends', [Term(TermField.WORD, ("never ends",))]),
     ("-", [Term(TermField.WORD, ("-",))]), ("name:", [Term(TermField.WORD, ("name:",))]), ('""', []), (" ", []),

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from live_server import TOKEN, Live
 from page_desk import get, post, words
 from searching import Searching, searching
+from visitor import Page
 
 from local_backend.api.guard import SESSION
 from local_backend.console.searches import LINES, ROWS
@@ -52,6 +54,29 @@ def ended(search: Searching, values: tuple[float, ...] = (3.5, 1.25), **asked: A
         search.loss(one, value)
     search.over(asked.get("name", "s"))
     return execs
+
+
+def test_the_runs_of_a_search_are_found_and_compared(live: Live, search: Searching) -> None:
+    other = live.submitted("--exec-start PyTorch --model-main main.py")
+    worse, best, third = ended(search, (3.5, 1.25, 2.0), name="my-search")
+    page = get(live, "/console/searches/my-search")
+    links = {one.get("href", "") for one in Page(page.text).all("a")}
+    [runs] = [link for link in links if link.startswith("/console/runs?")]
+    [compared] = [link for link in links if link.startswith("/console/runs/compare?")]
+    assert runs == "/console/runs?find=search%3Amy-search"
+    listed = get(live, runs).text
+    assert all(f'href="/console/runs/{one}"' in listed for one in (worse, best, third))
+    assert f'href="/console/runs/{other}"' not in listed
+    assert parse_qs(urlsplit(compared).query)["id"] == [best, third, worse]
+    assert get(live, compared).status == 200
+    for find, found in (("search:*", {worse, best, third}), ("-search:*", {other}), ('-search:"MY-SEARCH"', {other}),
+                        ("search:none", set())):
+        answer = live.call("GET", f"/execs?{urlencode({'find': find})}").json()
+        assert {one["id"] for one in answer} == found, find
+    # A run that is deleted is left out.
+    assert live.call("DELETE", f"/execs/{best}").status in (200, 204)
+    page = get(live, "/console/searches/my-search")
+    assert "Compare the best 2" in words(page)
 
 
 def column(text: str, place: int) -> list[str]:

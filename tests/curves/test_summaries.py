@@ -80,6 +80,21 @@ def test_quantiles_are_taken_from_the_buckets(buckets: list[tuple[float, float]]
     assert read(event(3, histogram(0.0, 2.0, buckets)))["histograms"] == {"h": [[3, *expected]]}
 
 
+def tensor_histogram(buckets: list[tuple[float, float, float]], plugin: bytes = b"histograms") -> bytes:
+    """A histogram as tf.summary.histogram of TensorFlow 2 writes it: begin, end and count of each bucket."""
+    shape = b"".join(field(2, field(1, size)) for size in (len(buckets), 3))
+    content = b"".join(struct.pack("<3d", *bucket) for bucket in buckets)
+    tensor = field(1, 2) + field(2, shape) + field(4, content)
+    return field(1, b"h") + field(9, field(1, field(1, plugin))) + field(8, tensor)
+
+
+def test_histograms_of_tensorflow_2_are_read() -> None:
+    found = read(event(3, tensor_histogram([(0.0, 1.0, 2.0), (1.0, 2.0, 2.0)])))
+    assert found["histograms"] == {"h": [[3, 0.0, 0.5, 1.0, 1.5, 2.0]]}
+    assert read(event(3, tensor_histogram([(0.0, 1.0, 2.0)], b"other")) + event(
+        4, tensor_histogram([])))["histograms"] == {}
+
+
 @pytest.mark.parametrize("buckets", [[(1.0, 0.0)], [(float("nan"), 1.0)], [(1.0, float("inf"))], [(1.0, -5.0)]])
 def test_a_histogram_without_quantiles_is_left_out(buckets: list[tuple[float, float]]) -> None:
     assert read(event(3, histogram(0.0, 2.0, buckets)) + event(4, picture("a")))["histograms"] == {}

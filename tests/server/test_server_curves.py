@@ -15,7 +15,7 @@ from local_backend.curves import answers
 from local_backend.curves import file as curve_file
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile, read
-from local_backend.curves.model import MetricValue
+from local_backend.curves.model import RESOURCES, SECOND, MetricValue
 
 
 @pytest.fixture
@@ -48,6 +48,28 @@ def test_curves_by_name_and_since_a_cursor(live: Live, running: str) -> None:
         {"name": "loss", "source": "printed", "unit": "", "stepUnit": "epoch", "points": [[3, 0.5, 7.5]]}]
     later = live.call("GET", f"/execs/{running}/curves?since={found['cursor']}").json()
     assert later == {"curves": [], "cursor": found["cursor"], "whole": False}
+
+
+def test_the_cpu_and_the_memory_in_use_are_curves_of_their_own(live: Live, running: str) -> None:
+    path = f"/execs/{running}/resources"
+    assert live.call("GET", path).json() == {"curves": [], "cursor": "", "whole": True}
+    book = Book()
+    for second in range(3, 203, 10):
+        for name, value in (("cpu", second / 100), ("memory", 2.0**30)):
+            book.add(RESOURCES, MetricValue(name, value, second, SECOND, 1.7e9 + second))
+    CurveFile(live.paths(running).resources, book, 1.7e9)
+    found = live.call("GET", path).json()
+    assert [(*map(one.get, ("name", "source", "unit", "stepUnit")), len(one["points"])) for one in found["curves"]] == [
+        ("cpu", "resources", "cores", "second", 20), ("memory", "resources", "bytes", "second", 20)]
+    assert live.call("GET", f"{path}?since={found['cursor']}").json()["curves"] == []
+    [cpu] = live.call("GET", f"{path}?metric=cpu&width=100&from=100&to=110").json()["curves"]
+    assert (cpu["unit"], [point[:2] for point in cpu["points"]]) == ("cores", [[93, 0.93], [103, 1.03], [113, 1.13]])
+    [timed, _] = live.call("GET", f"{path}?width=100&axis=time").json()["curves"]
+    assert timed["points"][0][:2] == [1.7e9 + 3, 0.03]
+    assert live.call("GET", f"{path}?width=0").error == (400, "query.number")
+    assert live.call("GET", f"{path}?width=9&since=1").error == (400, "query.value")
+    # They are no metrics of the program.
+    assert live.call("GET", f"/execs/{running}/curves").json()["curves"] == []
 
 
 def test_a_large_file_is_read_by_a_process_and_not_again_until_it_changes(

@@ -15,7 +15,7 @@ from dlicmd.sdk.client import Client
 #: Names of the losses on servers that give no curves.
 TRAIN, TEST = "train/loss", "test/loss"
 #: Known units of a step. Any other unit counts as `step`.
-_STEP_UNITS = ("step", "epoch", "batch", "line")
+_STEP_UNITS = ("step", "epoch", "batch", "line", "second")
 #: Maximum number of metrics that an exec object names.
 _MOST_NAMED = 8
 
@@ -58,18 +58,30 @@ def fetched(
         patterns: See `chosen`.
     """
     exec_id, name = words(found.get(wire.ID)), words(found.get(wire.APP_NAME))
-    ended = states.is_terminal(words(found.get(wire.STATE)))
     if wire.EXT_CURVES not in offered:
         losses = logged(client, found, offered)
         series = [Series(exec_id, metric, of_losses(line), name)
                   for metric, line in ((TRAIN, losses.train), (TEST, losses.test)) if line]
-        return Metrics(exec_id, series, {TRAIN: losses.lost} if losses.lost else {}, [], ended)
+        return Metrics(exec_id, series, {TRAIN: losses.lost} if losses.lost else {}, [],
+                       states.is_terminal(words(found.get(wire.STATE))))
     named = found.get(wire.LAST_METRICS)
     known = list(named) if isinstance(named, dict) else []
     # An exec with fewer names than the most has no other metrics, so that only the chosen ones need to be fetched.
     asked = chosen(patterns, known) if patterns is not None and len(known) < _MOST_NAMED else []
-    series, left = [], {}
-    for curve in client.curves(exec_id, asked):
+    return _metrics(found, client.curves(exec_id, asked), known)
+
+
+def measured(client: Client, found: Mapping[str, Any]) -> Metrics:
+    """Return the CPU cores and the memory that the processes of an exec used over time, as metrics."""
+    return _metrics(found, client.resources(words(found.get(wire.ID))), [])
+
+
+def _metrics(found: Mapping[str, Any], curves: Sequence[Mapping[str, Any]], known: list[str]) -> Metrics:
+    """Return the metrics in the curves of an exec. `known` are names of others."""
+    exec_id, name = words(found.get(wire.ID)), words(found.get(wire.APP_NAME))
+    series: list[Series] = []
+    left: dict[str, int] = {}
+    for curve in curves:
         metric, points = words(curve.get(wire.NAME)), read(curve.get(wire.POINTS))
         unit, skipped = words(curve.get(wire.STEP_UNIT)), number(curve.get(wire.LEFT))
         if points:
@@ -77,4 +89,4 @@ def fetched(
                                  words(curve.get(wire.UNIT)), words(curve.get(wire.SOURCE))))
         if skipped:
             left[metric] = int(skipped)
-    return Metrics(exec_id, series, left, known, ended)
+    return Metrics(exec_id, series, left, known, states.is_terminal(words(found.get(wire.STATE))))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from dlicmd.cli import export
-from dlicmd.cli.commands.curves import Metrics, chosen, fetched
+from dlicmd.cli.commands.curves import Metrics, chosen, fetched, measured
 from dlicmd.cli.render import emit, emit_value, scalar, show_rows
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.panels import drawn
@@ -20,12 +20,17 @@ from dlicmd.contract.reading import whole
 from dlicmd.sdk.errors import DlicmdError
 from dlicmd.sdk.messages import info, one_line
 
-METRIC = "--metric"
+METRIC, RESOURCES = "--metric", "--resources"
 SERIES, VALUE = "series", "value"
 _COLUMNS = (wire.ID, SERIES, wire.STEP, VALUE)
 _EXPORTED = (wire.ID, "name", SERIES, wire.STEP, "step_unit", VALUE, wire.UNIT, wire.TIME, wire.SOURCE)
 #: The line of code for programs that record no metrics.
 _REMEDY = "in the program, write: import dlicmd; dlicmd.log(loss=loss.item(), step=step)"
+#: What a job lacks that has nothing to plot.
+_NO_METRICS, _NO_LOSSES = f"no metrics{{yet}}; {_REMEDY}", "no losses{yet} in logs and recorded metrics"
+_NOT_MEASURED = "no CPU and memory recorded{yet}"
+#: The curves of --resources that are drawn by default.
+_MEASURED = ("cpu", "memory")
 #: Most names of metrics or jobs in a message.
 _MOST_LISTED = 20
 
@@ -33,12 +38,18 @@ _MOST_LISTED = 20
 def plot(session: Session) -> int:
     """Draw the metrics of jobs; as data or in columns, print the points; with --export, write them to a file. Raises
     DlicmdError when there are none."""
-    output, patterns = session.output, session.line.many(METRIC)
+    output, patterns = session.output, list(session.line.many(METRIC))
     file = export.checked(session.line.text(export.OPTION))
-    offered = session.client.extensions()
-    jobs = [fetched(session.client, session.client.exec(name), offered, patterns)
-            for name in dict.fromkeys(session.operands)]
-    series = _selected(jobs, patterns, has_curves=wire.EXT_CURVES in offered)
+    client, offered = session.client, session.client.extensions()
+    found = [client.exec(name) for name in dict.fromkeys(session.operands)]
+    if session.line.flag(RESOURCES):
+        if wire.EXT_RESOURCES not in offered:
+            raise DlicmdError("this server does not record the CPU and the memory in use")
+        patterns = patterns or [*_MEASURED]
+        series = _selected([measured(client, one) for one in found], patterns, _NOT_MEASURED)
+    else:
+        series = _selected([fetched(client, one, offered, patterns) for one in found], patterns,
+                           _NO_METRICS if wire.EXT_CURVES in offered else _NO_LOSSES)
     if file is not None:
         count = _export(file, series)
         if output.is_data:
@@ -54,20 +65,21 @@ def plot(session: Session) -> int:
     return Exit.DONE
 
 
-def _selected(jobs: Sequence[Metrics], patterns: Sequence[str], has_curves: bool) -> list[Series]:
-    """Return the series to plot, and report what is left out. Raises DlicmdError when there are none."""
+def _selected(jobs: Sequence[Metrics], patterns: Sequence[str], lack: str) -> list[Series]:
+    """Return the series to plot, and report what is left out. `lack` is said of a job without any series. Raises
+    DlicmdError when there are none."""
     names = list(dict.fromkeys(name for job in jobs for name in job.names))
     taken = chosen(patterns, names)
     series = [one for name in taken for job in jobs for one in job.series if one.metric == name]
     lacking: dict[str, list[str]] = {}
     for job in jobs:
         if not any(one.metric in taken for one in job.series):
-            lacking.setdefault(_lack(job, taken, patterns, has_curves), []).append(job.id)
-    lacks = [f"{_listed(ids)}: {lack}" for lack, ids in lacking.items()]
+            lacking.setdefault(_lack(job, taken, patterns, lack), []).append(job.id)
+    lacks = [f"{_listed(ids)}: {why}" for why, ids in lacking.items()]
     if not series:
         raise DlicmdError("nothing to plot for " + "; ".join(lacks))
-    for lack in lacks:
-        info(f"left out {lack}")
+    for why in lacks:
+        info(f"left out {why}")
     for job in jobs:
         if any(one.job == job.id for one in series) and (lost := _lost(job, taken)):
             info(f"left out {_counted(lost)} of {job.id}: not a finite number")
@@ -82,15 +94,14 @@ def _lost(job: Metrics, names: Collection[str]) -> int:
     return sum(count for name, count in job.left.items() if name in names)
 
 
-def _lack(job: Metrics, taken: Sequence[str], patterns: Sequence[str], has_curves: bool) -> str:
-    """Return why a job has none of these metrics."""
+def _lack(job: Metrics, taken: Sequence[str], patterns: Sequence[str], lack: str) -> str:
+    """Return why a job has none of these metrics: `lack`, with its mark for running jobs, if it has no others."""
     if lost := _lost(job, taken):
         return f"{_counted(lost)}, but no finite number"
     if job.names:
         asked = " or ".join(f"'{name}'" for name in patterns or taken)
         return f"no metric {asked}; known: {_listed(job.names)}"
-    yet = "" if job.ended else " yet"
-    return f"no metrics{yet}; {_REMEDY}" if has_curves else f"no losses{yet} in logs and recorded metrics"
+    return lack.format(yet="" if job.ended else " yet")
 
 
 def _counted(values: int) -> str:

@@ -66,6 +66,14 @@
     }
   });
 
+  // A picture that the browser cannot draw is said in a sentence.
+  const drawn = (image) => {
+    if (!image.matches?.("img[data-picture]") || !image.complete || image.naturalWidth) return;
+    image.replaceWith(Object.assign(document.createElement("p"), { className: "soft small", textContent: "The browser cannot draw this picture. It may be damaged." }));
+  };
+  document.addEventListener("error", ({ target }) => drawn(target), true);
+  for (const image of document.images) if (image.loading !== "lazy") drawn(image);
+
   // The list of files of a run marks the one that is shown.
   document.addEventListener("click", ({ target, ctrlKey, metaKey }) => {
     const link = target.closest(".files a");

@@ -1,6 +1,7 @@
 // Parallel coordinates (parts.html, macro parallel). Each line is an experiment of a search, or a run; its color says how
 // good its value is. A range is chosen on an axis with the pointer, or with the keys: up and down move the upper end,
-// with Shift the lower end, Escape gives the whole axis. The table shows the best experiments within all ranges.
+// with Shift the lower end, Escape gives the whole axis. The table shows the best experiments within all ranges. Below are
+// points of the values over one parameter.
 "use strict";
 (() => {
   const NS = "http://www.w3.org/2000/svg", HEIGHT = 300, TOP = 44, BOTTOM = 14, SHOWN = 8, PAUSE = 5000, TICKS = 6;
@@ -93,9 +94,45 @@
       this.said = document.createElement("p");
       this.said.className = "soft small";
       this.said.setAttribute("aria-live", "polite");
-      this.box.replaceChildren(scroll, this.said, this.table);
+      this.box.replaceChildren(scroll, this.said, this.table, ...this.scatter());
       if (focused !== undefined) svg.querySelector(`[data-axis="${focused}"]`)?.focus();
       this.choose();
+    }
+
+    // A point for each line: a parameter across, the value up.
+    scatter() {
+      const names = this.axes.slice(0, -1).map((one) => one.name);
+      if (!names.length) return [];
+      const label = document.createElement("label"), select = document.createElement("select"), svg = make("svg", { width: this.width, height: HEIGHT, role: "img" });
+      label.className = "inline";
+      select.append(...names.map((name) => new Option(name, name, false, name === this.across)));
+      select.addEventListener("change", () => { this.across = select.value; this.drawScatter(svg, select.selectedIndex); this.choose(); });
+      label.append("Parameter of the points", select);
+      this.drawScatter(svg, select.selectedIndex);
+      return [label, svg];
+    }
+
+    drawScatter(svg, index) {
+      const across = this.axes[index], up = this.axes.at(-1), left = 64, right = this.width - 24, foot = HEIGHT - 40, text = (words, values) => { make("text", values, svg).textContent = words; };
+      const x = (p) => left + p * (right - left), y = (p) => 20 + (1 - p) * (foot - 20);
+      svg.replaceChildren();
+      svg.setAttribute("aria-label", `${up.name} by ${across.name} of ${this.rows.length} ${this.what}s. The table above has the numbers.`);
+      make("path", { d: `M${left} 12V${foot + 8}H${right + 8}`, class: "axis", fill: "none" }, svg);
+      for (const [p, words] of [[0, across.low], [1, across.high], ...across.ticks.map((tick) => [across.at(tick), short(tick)])]) {
+        if (p === 0 || p === 1 || Math.min(p, 1 - p) * (right - left) > 48) text(words, { x: x(p), y: foot + 22, "text-anchor": "middle" });
+      }
+      for (const [p, words] of [[0, up.low], [1, up.high], ...up.ticks.map((tick) => [up.at(tick), short(tick)])]) {
+        if (p === 0 || p === 1 || Math.min(p, 1 - p) * (foot - 20) > 14) text(words, { x: left - 6, y: y(p) + 4, "text-anchor": "end" });
+      }
+      text(across.name, { x: (left + right) / 2, y: HEIGHT - 2, "text-anchor": "middle", class: "name" });
+      text(up.name, { x: 4, y: 10, class: "name" });
+      for (const row of this.rows) {
+        const { line, places } = row, link = places[index] == null || places.at(-1) == null ? null : make("a", line.run ? { href: `${this.box.dataset.runs}/${encodeURIComponent(line.run)}`, tabindex: -1 } : {}, svg);
+        row.point = link && make("circle", { cx: x(places[index]), cy: y(places.at(-1)), r: 5 }, link);
+        if (!row.point) continue;
+        row.point.style.fill = row.node.style.stroke;
+        make("title", {}, row.point).textContent = `${line.id}: ${across.name} ${short(line.at[index])}, ${up.name} ${short(line.value)}`;
+      }
     }
 
     drawAxis(svg, one, i) {
@@ -148,7 +185,7 @@
       const bounds = this.axes.map((one) => this.ranges.get(one.name));
       const chosen = this.rows.filter((row) => {
         const inside = bounds.every((bound, i) => !bound || (row.places[i] != null && row.places[i] >= bound[0] - 1e-9 && row.places[i] <= bound[1] + 1e-9));
-        row.node.classList.toggle("out", !inside);
+        for (const node of [row.node, row.point]) node?.classList.toggle("out", !inside);
         return inside;
       });
       this.said.textContent = `${chosen.length} of ${this.rows.length} ${this.what}s are within the ranges${chosen.length > SHOWN ? `; the best ${SHOWN} are listed` : ""}.`;
