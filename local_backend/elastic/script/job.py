@@ -254,7 +254,7 @@ def describe_exception(error: BaseException) -> tuple[str, str, bytes]:
     summary = traceback.format_exception_only(error)[-1].strip()
     text = "".join(traceback.format_exception(error))
     try:
-        return summary, text, cloudpickle.dumps(error.with_traceback(None))
+        return summary, text, cloudpickle.dumps(error)  # without its traceback, which stays in this process
     except Exception:
         return summary, text, b""
 
