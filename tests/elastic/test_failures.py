@@ -121,12 +121,16 @@ def test_an_exception_in_a_loader_process_is_the_scripts_exception(tmp_path):
     assert "in collate" in ended.stderr
 
 
-@pytest.mark.parametrize("where", ["datasets", "loss", "collate", "callback", "logger"])
-def test_an_exception_without_a_backend_is_the_scripts_exception(tmp_path, where):
+@pytest.mark.parametrize(("where", "place"), [
+    ("datasets", "datasets"), ("loss", "loss"), ("collate", "collate"), ("callback", "on_epoch_end"),
+    ("logger", "log_train_metrics"),
+])
+def test_an_exception_without_a_backend_is_the_scripts_exception(tmp_path, where, place):
     ended = alone(tmp_path, script(tmp_path, **{where: "raise OwnError(3, 'odd')"}))
     assert ended.returncode == 1
     assert ended.stderr.rstrip().splitlines()[-1] == "OwnError: odd (3)"
     assert ended.stderr.count("OwnError: odd (3)") == 1, "the exception was not printed exactly once"
+    assert f", in {place}\n" in ended.stderr, "the traceback does not show the line of the script"
 
 
 def test_an_object_that_cannot_be_pickled_is_named(tmp_path):

@@ -31,11 +31,11 @@ OFTEN = {
     "changed_directory", "clip_random_projection", "combined_optimizer", "config_module", "ctc_speech",
     "curriculum_in_loaders", "embedding_max_norm", "fourier_operator", "fp16", "fp8_delayed_scaling", "gan_phases",
     "global_objects", "grad_scaler_in_step", "gradient_checkpointing", "graph_batches", "grouped_batches_function",
-    "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora", "loss_per_sample", "lstm_tagger",
-    "main_args", "moco_pointer", "module_state", "nan_loss", "patched_attention", "pool_tokenize", "pruned",
-    "replay_buffer", "replay_large", "resumed", "sampler_curriculum", "simclr", "split_at_import", "sqlite_ledger",
-    "stop_training", "streaming_shards", "swa", "system_random", "unet_segmentation", "unknown_hook", "vq_vae",
-    "warmup_sequential", "whole_set_metrics",
+    "kfac", "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora", "loss_per_sample",
+    "lstm_tagger", "main_args", "moco_pointer", "module_state", "nan_loss", "optimizer_attributes", "patched_attention",
+    "pool_tokenize", "pruned", "replay_buffer", "replay_large", "resumed", "sampler_curriculum", "simclr",
+    "split_at_import", "sqlite_ledger", "stop_training", "streaming_shards", "swa", "system_random", "torchscript",
+    "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential", "whole_set_metrics",
 }
 
 
@@ -72,7 +72,7 @@ def test_unsupported_programs_are_refused_with_a_message(tmp_path: Path, program
     # The second training has the workers 3 and 4.
     ("folds_skipped", "before-reduce", 3, "3"), ("loop_resumed", "before-reduce", 3, "3"),
     ("resume_own_folder", "finishing", 1, "*"), ("replay_buffer", "before-reduce", 1, "7"),
-    ("sampler_curriculum", "before-reduce", 1, "4"),
+    ("sampler_curriculum", "before-reduce", 1, "4"), ("optimizer_attributes", "before-reduce", 1, "7"),
 ])
 def test_a_program_that_runs_again_after_its_driver_died_gives_the_same_bits(
     tmp_path: Path, name: str, point: str, worker: int, step: str

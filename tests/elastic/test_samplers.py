@@ -340,6 +340,7 @@ def test_drop_last_leaves_out_the_last_step_of_each_epoch():
 @pytest.mark.usefixtures("result_dir")
 def test_a_sampler_decides_order_and_number():
     assert trained(4, 1, sampler=[3, 3, 1, 0, 2]) == [[3, 3, 1, 0], [2]] * 2
+    assert trained(4, 1, sampler=np.array([3, 3, 1, 0, 2])) == [[3, 3, 1, 0], [2]] * 2
     assert trained(4, 1, sampler=lambda data: range(len(data) - 6, 0, -6)) == [[16, 10, 4]] * 2
 
 

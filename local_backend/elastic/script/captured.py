@@ -29,7 +29,7 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.script import early_seeding
 from local_backend.elastic.script.initial_environment import changes
-from local_backend.elastic.script.surroundings import watch_threads
+from local_backend.elastic.script.surroundings import interpret_scripts, watch_threads
 
 #: Variables that belong to one process only, and variables that the interpreter has read at its start.
 _OF_ONE_PROCESS = frozenset({
@@ -64,6 +64,8 @@ def begin() -> None:
     _begun = True
     early_seeding.watch()
     watch_threads()
+    if "DLI_WORKER_NUMBER" not in os.environ:  # the mode of the training decides it in a worker
+        interpret_scripts()
     if RUNNER_FD in os.environ and not torch.cuda.is_available():
         watch_autocast()
 

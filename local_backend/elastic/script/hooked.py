@@ -1,4 +1,4 @@
-"""State that hooks of optimizers and callbacks keep: objects, and variables of closures and modules.
+"""State that optimizers, their hooks and callbacks keep: objects, and variables of closures and modules.
 
 Every member runs these hooks alike, after the same steps, so this state is equal in all members. `Job.parts` contains
 this state, because snapshots and workers that join need it. An object that a callback refers to may also be the collate
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dis
 import functools
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -36,6 +38,9 @@ _COLLECTIONS = (dict, list, set, deque, Tensor)
 Owners = dict[int, tuple[Any, set[str]]]
 #: Attributes that the engine gives to callbacks.
 _GIVEN = ("params", "model")
+#: Attributes that torch gives to optimizers.
+_OF_TORCH = frozenset({*vars(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)), "step", "zero_grad"})
+_NO_DATA = (FunctionType, MethodType, BuiltinFunctionType, functools.partial, type, ModuleType, logging.Logger)
 
 
 class Variable:
@@ -64,7 +69,7 @@ def key_of(part: Any) -> Any:
 def find(
     optimizers: list[Optimizer], callbacks: list[Any], known: list[Any], local: Sequence[str] = (),
 ) -> list[Any]:
-    """Return the parts that hooks of these optimizers and callbacks keep, in the same order in every process.
+    """Return the parts that these optimizers, their hooks and callbacks keep, in the same order in every process.
 
     Attributes of callbacks are always part of the state. So this function searches the objects that they refer to, and
     the variables that methods of callbacks set.
@@ -77,6 +82,8 @@ def find(
     found: list[Any] = []
     owners: Owners = {}
     for optimizer in optimizers:
+        for value in own_attributes(optimizer).values():
+            found += _held(value, seen)
         # Wrappers of optimizers often do not call super().__init__().
         kinds = (getattr(optimizer, name, {}) for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
         for hook in (hook for kind in kinds for hook in kind.values()):
@@ -94,8 +101,16 @@ def find(
     return found
 
 
+def own_attributes(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the attributes that the class or the script has given to an optimizer, without functions."""
+    return {
+        name: value for name, value in attributes_of(optimizer).items()
+        if name not in _OF_TORCH and not isinstance(value, _NO_DATA)
+    }
+
+
 def _held(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
-    """Yield the parts that can be reached from an attribute of a callback."""
+    """Yield the parts that can be reached from an attribute of an optimizer or a callback."""
     waiting = deque([value])
     while waiting and len(seen) < OBJECTS:
         value = waiting.popleft()

@@ -93,7 +93,7 @@ class TrainingJob:
     @property
     def parts(self) -> list[Any]:
         """Objects besides model and optimizers whose attributes are part of the state: callbacks, objects that the
-        script has registered, schedulers, parts that hooks keep, and values that the options keep."""
+        script has registered, schedulers, parts that optimizers and hooks keep, and values that the options keep."""
         own = self._own
         return [*own, *self._kept_by_hooks(own), self.carried, *self.late]
 
@@ -126,7 +126,8 @@ class TrainingJob:
     def _find(self, own: list[Any]) -> list[Any]:
         modules = [part for module in self.modules for part in module.modules()]
         known = [*own, *modules, self.loss_function, self.recipe, self.carried, self]
-        return hooked.find(list(self.optimizers.values()), self.callbacks, known, self.recipe.local_state)
+        optimizers = [part for optimizer in self.optimizers.values() for part in with_wrapped(optimizer)]
+        return hooked.find(optimizers, self.callbacks, known, self.recipe.local_state)
 
     @property
     def sources(self) -> dict[str, Any]:
@@ -146,11 +147,12 @@ class TrainingJob:
 
     def dumps(self) -> bytes:
         """Return the job as bytes. Raises EngineError with the name of the part that cannot be sent."""
+        main_module.check_operators()
         try:
             found = {"module_values": ModuleValues.gather(self._shared()), "patches": patches.gather()}
             # The names of the script come first, because modules may read them while they are imported.
             parts = {"main": main_module.gather(), **self.__dict__, "hooked": None, "late": [], **found}
-            return pickles.dumps(parts, main_module.GlobalNames())
+            return pickles.dumps(parts, main_module.GlobalNames(), self._addressed())
         except EngineError:
             raise
         except Exception as error:
@@ -165,13 +167,21 @@ class TrainingJob:
         """Return the job that `dumps` was given. Used in a worker: it also sets the script's patches, and the driver's
         values in the user's modules. Raises EngineError."""
         job = cls.__new__(cls)
-        parts = cloudpickle.loads(data)
+        parts = pickles.loads(data)
         del parts["main"]
         job.__dict__.update(parts)
         for patch in job.patches:
             patch.apply()
         job.module_values.apply()
+        job.module_values.import_all()
         return job
+
+    def _addressed(self) -> list[Any]:
+        """Return the objects whose addresses the script may keep, as in `{id(parameter): factor}`."""
+        modules = [part for module in self.modules for part in module.modules()]
+        own = [tensor for part in modules for tensor in [*part._parameters.values(), *part._buffers.values()]]
+        groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
+        return [*modules, *filter(torch.is_tensor, own), *(tensor for group in groups for tensor in group["params"])]
 
     def _shared(self) -> list[Any]:
         """Return the objects of the job that a module of the user may hold, too."""
@@ -244,7 +254,7 @@ def describe_exception(error: BaseException) -> tuple[str, str, bytes]:
     summary = traceback.format_exception_only(error)[-1].strip()
     text = "".join(traceback.format_exception(error))
     try:
-        return summary, text, cloudpickle.dumps(error.with_traceback(None))
+        return summary, text, cloudpickle.dumps(error)  # without its traceback, which stays in this process
     except Exception:
         return summary, text, b""
 

@@ -15,6 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+from torch.library import CustomOpDef
+
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.script import pickles
 from local_backend.elastic.script.user_code import user_modules
 
@@ -71,6 +75,17 @@ def gather() -> list[_Name]:
     if "__file__" in names():
         found["__file__"] = names()["__file__"]
     return [_Name(name, value) for name, value in found.items() if pickles.can_dump(value)]
+
+
+def check_operators() -> None:
+    """Raise EngineError if the script itself registers operators of torch, because workers do not run the script."""
+    for value in names().values():
+        if isinstance(value, (CustomOpDef, torch.library.Library)):
+            what = value._qualname if isinstance(value, CustomOpDef) else f"{value.ns}::*"
+            raise EngineError(
+                f"the script registers the operator {what}, but workers do not run the script: register it in a "
+                "module beside the script, and import this module in the script"
+            )
 
 
 @lru_cache

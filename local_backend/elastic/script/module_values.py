@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import importlib.abc
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import EnumMeta
@@ -114,6 +116,16 @@ class ModuleValues:
                 late[name] = values
         if late:
             sys.meta_path.insert(0, _Late(late))
+
+
+    def import_all(self) -> None:
+        """Import the modules that the script had imported, also those to which nothing refers: they may register
+        operators or classes when they are imported. A module that cannot be imported only causes a warning."""
+        for name in self.modules:
+            try:
+                importlib.import_module(name)
+            except (Exception, SystemExit) as error:
+                warnings.warn(f"this worker cannot import {name}, as the script did ({error!r})", stacklevel=2)
 
 
 class _Late(importlib.abc.MetaPathFinder):

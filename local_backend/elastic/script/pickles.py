@@ -1,8 +1,8 @@
 """Pickles that keep what torch's own pickles leave out, so that a training is the same in the process that reads it.
 
 torch drops hooks of parameters and optimizers, all other attributes of an optimizer, and the compilation of a module by
-`module.compile()`. torch refuses parametrized modules and compiled functions. The pickles of this module keep all of
-these features.
+`module.compile()`. torch refuses parametrized modules, compiled functions and TorchScript. The pickles of this module
+keep all of these features.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
@@ -24,17 +26,24 @@ from torch.optim import Optimizer
 SEARCH_DEPTH = 8
 
 
-def dumps(value: Any, names: Any = None) -> bytes:
-    """Return the value as bytes for `cloudpickle.loads`. Raises any exception of pickling.
+def dumps(value: Any, names: Any = None, addressed: Sequence[Any] = ()) -> bytes:
+    """Return the value as bytes for `loads`. Raises any exception of pickling.
 
-    `names`: the object that the reader uses as the global names of the script's functions; None for new names.
+    Args:
+        names: the object that the reader uses as the global names of the script's functions; None for new names.
+        addressed: objects whose addresses (`id`) the value may contain. The reader gets the addresses of its objects.
     """
     file = io.BytesIO()
-    pickler = Pickler(file)
+    pickler = _AddressWriter(file, addressed) if addressed else Pickler(file)
     if names is not None:
         pickler.globals_ref[id(vars(sys.modules["__main__"]))] = names
     pickler.dump(value)
     return file.getvalue()
+
+
+def loads(data: bytes) -> Any:
+    """Return the value that `dumps` was given."""
+    return _AddressReader(io.BytesIO(data)).load()
 
 
 def can_dump(value: Any) -> bool:
@@ -53,6 +62,8 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, nn.Parameter):
             hooks = [list((kind or {}).values()) for kind in (obj._backward_hooks, obj._post_accumulate_grad_hooks)]
             return _with(obj, _set_hooks, *hooks) if any(hooks) else NotImplemented
+        if isinstance(obj, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+            return _of_script(obj)
         if isinstance(obj, nn.Module):
             return self._module(obj)
         if isinstance(obj, Optimizer) and type(obj).__getstate__ is Optimizer.__getstate__:
@@ -71,6 +82,22 @@ class Pickler(cloudpickle.Pickler):
         if not parametrized:
             return _with(module, _set_compiler, compiler)
         return _new, (type(module).__base__,), (nn.Module.__getstate__(module), compiler), None, None, _set_parametrized
+
+
+class _AddressWriter(Pickler):
+    """Pickles the addresses of objects as references to the objects."""
+
+    def __init__(self, file: io.BytesIO, addressed: Sequence[Any]) -> None:
+        super().__init__(file)
+        self._addressed = {id(item): item for item in addressed}
+
+    def persistent_id(self, item: Any) -> Any:
+        return self._addressed.get(item) if type(item) is int else None
+
+
+class _AddressReader(pickle.Unpickler):
+    def persistent_load(self, item: Any) -> int:
+        return id(item)
 
 
 # --- restoring objects in the process that reads them
@@ -156,6 +183,19 @@ def _of_wrapper(obj: Any) -> tuple[Any, ...] | None:
     if isinstance(obj, functools._lru_cache_wrapper) and not importable(obj):
         return _cached, (obj.__wrapped__, obj.cache_parameters())
     return None
+
+
+def _of_script(obj: Any) -> tuple[Any, ...]:
+    """Return the reduction of a function or module that torch.jit has compiled."""
+    if isinstance(obj, torch.jit.ScriptFunction):
+        return _script, (obj.save_to_buffer({}),)
+    file = io.BytesIO()
+    torch.jit.save(obj, file)
+    return _script, (file.getvalue(),)
+
+
+def _script(data: bytes) -> Any:
+    return torch.jit.load(io.BytesIO(data))
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:

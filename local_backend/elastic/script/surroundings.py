@@ -59,9 +59,16 @@ def thread_count() -> int:
     return max(1, int(text)) if text.isdigit() else 1
 
 
+def interpret_scripts() -> None:
+    """Run TorchScript in this thread as it is written. torch would optimize a function after its first call, and its
+    gradients would get other bits, so a result would depend on the number of calls in a process. A function that has
+    been optimized stays so. Call this before the script calls any."""
+    torch._C._set_graph_executor_optimize(False)
+
+
 @contextmanager
 def reproducible(count: int, exact: bool = True) -> Iterator[None]:
-    """Within the context, use `count` threads and, if `exact`, deterministic algorithms.
+    """Within the context, use `count` threads and, if `exact`, deterministic algorithms and TorchScript as written.
 
     `count` is the driver's number of threads, the same in every worker on every machine. An operation without a
     deterministic algorithm causes a warning. Afterwards settings and random number generators are restored, because the
@@ -71,13 +78,14 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
     threads, of_script = torch.get_num_threads(), _threads_of_script
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark = torch.backends.cudnn.benchmark
+    benchmark, optimized = torch.backends.cudnn.benchmark, torch._C._get_graph_executor_optimize()
     states = (torch.get_rng_state(), random.getstate(), np.random.get_state())
     numpy_generator = np.random.mtrand.get_bit_generator()
     # NumPy's own generator is set aside, because its state shows whether the script has seeded it.
     np.random.mtrand.set_bit_generator(np.random.MT19937())
     try:
         _set_num_threads(count)
+        torch._C._set_graph_executor_optimize(not exact)
         if exact:
             torch.use_deterministic_algorithms(True, warn_only=warn_only or not deterministic)
             torch.backends.cudnn.benchmark = False
@@ -90,6 +98,7 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
         _threads_of_script = of_script
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.backends.cudnn.benchmark = benchmark
+        torch._C._set_graph_executor_optimize(optimized)
         torch.set_rng_state(states[0])
         random.setstate(states[1])
         np.random.mtrand.set_bit_generator(numpy_generator)

@@ -224,7 +224,7 @@ def _inside(value: Any, path: str, name_of: NameOf, met: set[int], depth: int) -
             return
         items = list(_items(value, name_of))
         if all(isinstance(item, _PLAIN) for _, item in items):
-            yield path, repr(items)
+            yield path, repr([(key, name_of(item) or item) for key, item in items])
             return
         yield path, str(len(items))
         for key, item in items:
@@ -258,10 +258,10 @@ def _items(value: Any, name_of: NameOf) -> Iterator[tuple[str, Any]]:
 
 
 def _key(key: Any, place: int, name_of: NameOf) -> str:
-    """Return a text for a key that is the same in all processes; for an object without a name, its place."""
-    if isinstance(key, (*_PLAIN, tuple)):
-        return repr(key)
+    """Return a text for a key or address that is the same in all processes; for an object without a name, its place."""
     name = name_of(key)
+    if name is None and isinstance(key, (*_PLAIN, tuple)):
+        return repr(key)
     return f"#{place}" if name is None else repr(name)
 
 

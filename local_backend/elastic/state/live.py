@@ -1,8 +1,9 @@
 """Pickles that refer to the live objects of a training by name.
 
 The reader of such a pickle gets its own model, modules, parameters, buffers, optimizers and callbacks under these
-names. So a scheduler in a user's callback continues with the reader's optimizer. Other tensors travel beside the
-pickle, which contains only their numbers.
+names. So a scheduler in a user's callback continues with the reader's optimizer. The address of a live object, as in
+`{id(parameter): average}`, becomes the address of the reader's object. Other tensors travel beside the pickle, which
+contains only their numbers.
 """
 
 from __future__ import annotations
@@ -64,11 +65,15 @@ class Live:
         return self.parameters[0].device
 
     def name(self, item: Any) -> tuple[Any, ...] | None:
-        """Return the name of an object, None if it has no name."""
+        """Return the name of an object or of its address, None for any other value."""
+        if type(item) is int:
+            return ("address", *self._names[item]) if item in self._names else None
         return self._names.get(id(item))
 
     def find(self, kind: str, number: int, *within: Any) -> Any:
-        """Return the object with this name."""
+        """Return the object or the address with this name."""
+        if kind == "address":
+            return id(self.find(number, *within))  # type: ignore[arg-type]
         found: Any = self._named[kind][number]
         return found[within[0]] if within else found
 

@@ -168,12 +168,11 @@ def weights_digest(state: Mapping[str, Any]) -> str:
 
 def options_of(job: TrainingJob) -> dict[str, Any]:
     """Return the options that decide bits: plain values as they are, objects as type and fingerprint."""
-    default = Recipe()
-    found = {
-        one.name: _summary(getattr(job.recipe, one.name))
-        for one in fields(Recipe)
-        if one.name not in _HARMLESS and getattr(job.recipe, one.name) != getattr(default, one.name)
-    }
+    given, default = (
+        {one.name: _summary(getattr(recipe, one.name)) for one in fields(Recipe) if one.name not in _HARMLESS}
+        for recipe in (job.recipe, Recipe())
+    )
+    found = {name: value for name, value in given.items() if value != default[name]}
     if job.recipe.resume_from is not None:
         found["resume_from"] = True
     for name, optimizer in job.optimizers.items():

@@ -34,7 +34,7 @@ from local_backend.elastic.script.attributes import (
     put_attributes,
     replace_attributes,
 )
-from local_backend.elastic.script.hooked import Variable
+from local_backend.elastic.script.hooked import Variable, own_attributes
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.user_code import is_user_module
 from local_backend.elastic.state.live import Live, dumps, loads, own
@@ -107,7 +107,7 @@ class Replica:
             "buffers": _buffers(live, committed, tensors),
             "plain": [_plain_attributes(owner, _OF_MODULES, TABLE) for owner in [*live.modules, *live.losses]],
             "settings": _settings_of([*live.modules, *live.losses]),
-            "optimizers": dumps([parts_of(optimizer) for optimizer in live.optimizers], live, tensors),
+            "optimizers": dumps([_all_of(optimizer, live) for optimizer in live.optimizers], live, tensors),
             "parts": [self._part(number, live, tensors) for number in range(len(live.parts))],
         }
         return ReplicaState(pickle.dumps(meta), [tensor.detach() for tensor in tensors])
@@ -220,6 +220,15 @@ def parts_of(optimizer: Optimizer) -> dict[str, Any]:
         "state": dict(optimizer.state),
         "attributes": _plain_attributes(optimizer, _OF_OPTIMIZERS, None, Tensor),
     }
+
+
+def _all_of(optimizer: Optimizer, live: Live) -> dict[str, Any]:
+    """Return the parts of an optimizer, with all attributes that the class or the script has given to it and that can
+    be pickled."""
+    parts = parts_of(optimizer)
+    own = {name: value for name, value in own_attributes(optimizer).items() if name not in parts["attributes"]}
+    kept = {name: value for name, value in own.items() if _can_be_pickled(value, live)}
+    return {**parts, "attributes": {**parts["attributes"], **kept}}
 
 
 def _plain_attributes(owner: Any, besides: frozenset[str], most: int | None, *more: type) -> dict[str, Any]:

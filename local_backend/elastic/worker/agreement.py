@@ -20,18 +20,20 @@ import fnmatch
 import json
 import time
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from local_backend.elastic import faults
 from local_backend.elastic.collective.group import WorkerGroup
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.script.hooked import Variable
+from local_backend.elastic.script.generators import is_generator
+from local_backend.elastic.script.hooked import Variable, own_attributes
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.fingerprints import NameOf, leaves, of_tensors, of_text, tensors_in
 from local_backend.elastic.state.live import Live
@@ -314,6 +316,7 @@ def _items(job: TrainingJob, callbacks: bool) -> Iterator[Item]:
     yield from _tensors(live, names, () if callbacks else _names_of_held(job))
     for optimizer, of in optimizers:
         yield from _state_of(optimizer, of, names, name_of)
+        yield from _attributes_of(optimizer, of, job, name_of)
     yield from _rows("carried", job.carried, "the state of the training options", name_of)
 
 
@@ -340,11 +343,7 @@ def _objects(job: TrainingJob, callbacks: bool, name_of: NameOf) -> Iterator[Ite
         for path, leaf in leaves(value, name, name_of):
             if not _is_local(path, local):
                 yield "state", f"state {path}", leaf
-    kept = {id(part.content if isinstance(part, Variable) else part) for part in job.held}
-
-    def name_outside(item: Any) -> Any:
-        return None if id(item) in kept and not isinstance(item, nn.Module) else name_of(item)
-
+    name_outside = _outside(job, name_of)
     for callback in job.callbacks if callbacks else ():
         for name, value in sorted(getattr(callback, "__dict__", {}).items()):
             for path, tensor in tensors_in(value, f"{type(callback).__name__}.{name}", name_outside):
@@ -352,16 +351,36 @@ def _objects(job: TrainingJob, callbacks: bool, name_of: NameOf) -> Iterator[Ite
                     yield "callback", f"callback {path}", tensor
 
 
+def _kept(job: TrainingJob) -> dict[int, Any]:
+    """Return id → part that an optimizer, a hook or a callback keeps, without modules and generators."""
+    held = (part.content if isinstance(part, Variable) else part for part in job.held)
+    return {id(part): part for part in held if not isinstance(part, nn.Module) and not is_generator(part)}
+
+
+def _outside(job: TrainingJob, name_of: NameOf) -> NameOf:
+    """Return a function like `name_of` that gives no name to what `_kept` returns, because its content is compared."""
+    kept = _kept(job)
+    return lambda item: None if id(item) in kept else name_of(item)
+
+
 def _state_of(
     optimizer: torch.optim.Optimizer, of: str, names: dict[int, str], name_of: NameOf
 ) -> Iterator[Item]:
-    """Yield the state that an optimizer keeps for each parameter, and the attributes of the optimizer."""
+    """Yield the state that an optimizer keeps for each parameter."""
     parts = parts_of(optimizer)
     for parameter, state in parts["state"].items():
         where = names.get(id(parameter), "a parameter") + of
         for key, value in sorted(state.items() if isinstance(state, dict) else ()):
             yield from _rows("optimizer", value, f"optimizer state {key} of {where}", name_of)
-    yield from _rows("optimizer", parts["attributes"], f"optimizer{of}", name_of)
+
+
+def _attributes_of(optimizer: torch.optim.Optimizer, of: str, job: TrainingJob, name_of: NameOf) -> Iterator[Item]:
+    """Yield the attributes of an optimizer: plain values, collections, and parts that it keeps."""
+    kept, collections = _kept(job), (dict, list, tuple, deque, np.ndarray)
+    own = own_attributes(optimizer).items()
+    compared = {name: value for name, value in own if id(value) in kept or isinstance(value, collections)}
+    attributes = {**parts_of(optimizer)["attributes"], **compared}
+    yield from _rows("optimizer", attributes, f"optimizer{of}", _outside(job, name_of))
 
 
 def _rows(kind: str, value: Any, path: str, name_of: NameOf) -> Iterator[Item]:

@@ -35,7 +35,8 @@ from torch.optim import Optimizer
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.script import main_module
 from local_backend.elastic.script.generators import is_generator
-from local_backend.elastic.script.job import TrainingJob
+from local_backend.elastic.script.hooked import own_attributes
+from local_backend.elastic.script.job import TrainingJob, with_wrapped
 from local_backend.elastic.script.user_code import is_user_file, is_user_module
 from local_backend.elastic.script.whole import accumulates, name_of
 
@@ -118,8 +119,8 @@ _NOT_LOOKED_AT = (Optimizer, logging.Logger, torch.utils.data.Dataset, torch.uti
 
 #: Most values that a message names.
 SUSPECTS = 5
-#: Beginning of the path of a parameter.
-PARAMETER = "the parameter "
+#: Beginning of the path of a parameter, and of an attribute of an optimizer.
+PARAMETER, OPTIMIZER = "the parameter ", "the optimizer's "
 #: After its first calls, a collate function is scanned once in this many calls.
 EVERY = 64
 #: Path of a value → a mark that differs if the value differs.
@@ -177,7 +178,8 @@ class Strays:
         first = {path: mark for path, mark in scan(self._job, contents=True).items() if path in changed}
         again()
         now = scan(self._job, contents=True)
-        kept = [path for path in changed if now.get(path) != first.get(path)]
+        # The step of an optimizer uses what the last batch of each worker has left there.
+        kept = [path for path in changed if path.startswith(OPTIMIZER) or now.get(path) != first.get(path)]
         if kept:
             raise EngineError(sentence(kept[0]))
         self._harmless.update(changed)
@@ -384,6 +386,9 @@ class _Scan:
         registered = {} if self._own else job.recipe.state
         functions = {"fn_step_train": job.fn_step_train, "fn_args": job.fn_args}
         self.add({**losses, **functions, **metrics, **registered})
+        if not self._own:
+            for optimizer in (part for one in job.optimizers.values() for part in with_wrapped(one)):
+                self.add({f"{OPTIMIZER}{name}": value for name, value in own_attributes(optimizer).items()})
 
     def add(self, roots: dict[str, Any]) -> None:
         """Mark the values that can be reached from these objects. The keys are the names of the objects."""
