@@ -82,7 +82,7 @@ def token_for(address: str, keyring: bool = False) -> str:
         return checked_token(token, "the stored token of this server")
     token = read_token(keyring)
     if token is None or token in tokens_of(found.without(address)):
-        raise Denied(f"Unable to find token from cookies. Please logon first: {hints.logon()}", 401)
+        raise Denied(f"Unable to find token from cookies. Please logon first. To log on: {hints.logon()}", 401)
     return token
 
 

@@ -38,9 +38,7 @@ def place(
         upload = ReceivedUpload()
     has_folder = next(submitted.iterdir(), None) is not None
     files = [(name or _nameless(path, typed), path) for name, path in upload.files]
-    archives = [path for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != typed]
-    if len(archives) + (upload.staged is not None) > 1:
-        raise Invalid("submission.files", "the upload contains more than one archive")
+    archives = _model_archives(files, typed, upload.staged is not None)
     if upload.staged is not None:
         take(upload.staged, submitted, limits)
     for archive in archives:
@@ -63,6 +61,17 @@ def located(program: Program, folder: Path) -> Program:
     if program.user_cmd is not None:
         return replace(program, model_dir=next(_folders(folder, program.model_dir), None))
     return _with_main(program, folder, True, [])
+
+
+def _model_archives(files: list[tuple[str, Path]], main: str, is_staged: bool) -> list[Path]:
+    """Return the archive with the model folder, or nothing. Raises Invalid for several."""
+    packed = [(name, path) for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != main]
+    archives = [path for name, path in packed if name.endswith(wire.ARCHIVE_SUFFIX)]
+    if not archives and not is_staged:  # otherwise a package of --conda-package: a plain file beside the folder
+        archives = [path for _, path in packed]
+    if len(archives) + is_staged > 1:
+        raise Invalid("submission.files", "the upload contains more than one archive")
+    return archives
 
 
 def _nameless(path: Path, main: str) -> str:

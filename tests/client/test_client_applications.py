@@ -383,6 +383,18 @@ def test_app_stop_stops_several_in_one_call_if_the_server_supports_it(desk: Desk
     assert json.loads(seen.body) == {"ids": ["a-1", "a-2", "a-3"]} and not local.requests("PUT")
 
 
+def test_the_original_client_stops_each_application_by_its_own_call(desk: Desk, local: FakeServer) -> None:
+    """Contract, 4.2: 'PUT scheduler/applications/ID/stop each'."""
+    together(local)
+    stopper(local, "a-1")
+    local.replies["PUT", f"{BASE}/scheduler/applications/a-2/stop"] = Reply(400, b"Error 400: It has ended.\n")
+    desk.environment["DLICMD_COMPAT"] = "wmla"
+    done = desk.run("--app-stop", "a-1", "a-2")
+    assert done.out.splitlines() == ['Stop application a-1 succeed. HTTP:200 {"id": "ok"}',
+                                     "Stop application a-2 failed. HTTP:400 Error 400: It has ended."]
+    assert done.code == 0 and not local.requests("POST")
+
+
 def test_app_stop_all_stops_all_in_one_call(desk: Desk, local: FakeServer) -> None:
     serve(local, app("a-2"), app("a-1"))
     together(local, {"id": "a-1", "stopped": False, "state": "FINISHED", "message": "it is over"},

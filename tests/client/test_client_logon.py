@@ -38,7 +38,7 @@ def test_logon_stores_the_token_and_does_not_show_it(desk: Desk, fake: FakeServe
     assert fake.seen[-1].path == "/auth/v1/logoff" and fake.seen[-1].headers["authorization"] == f"Bearer {TOKEN}"
     assert desk.run("--logoff", *server).code == 0
     done = desk.run("--exec-get-all", *server)
-    assert done.code == 9 and "Unable to find token from cookies. Please logon first" in done.err
+    assert done.code == 9 and "Unable to find token from cookies. Please logon first." in done.err
 
 
 def test_user_and_password_are_read_from_standard_input(desk: Desk, fake: FakeServer, server: list[str]) -> None:

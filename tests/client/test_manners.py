@@ -136,7 +136,7 @@ def test_no_token(user: MannerDesk, server: ScriptedServer, command: str) -> Non
     user.token.unlink()
     for variant in Variant:
         done = user.call(variant, command, *OPERANDS[command].split(), *address(server))
-        sentence = "Unable to find token from cookies. Please logon first"
+        sentence = "Unable to find token from cookies. Please logon first."
         if variant is Variant.ORIGINAL:
             assert (done.code, done.err) == (1, "") and sentence in done.out, done
         else:

@@ -98,6 +98,19 @@ def test_extra_files_are_stored_beside_the_model(live: Live) -> None:
     assert sorted(path.name for path in submitted.iterdir()) == ["env.yaml", "m", "p.tar.bz2"]
 
 
+@pytest.mark.parametrize("name", ["env.tar", "env.tar.gz", "env.tgz"])
+def test_an_archive_of_conda_package_is_a_plain_file_beside_the_model(live: Live, name: str) -> None:
+    """Contract, 1.4: '`--conda-package F`: further parts also named `file`'."""
+    package = tar({"bin/python": b"1"})
+    body, kind = multipart([("file", "t.modelDir.tar", tar({"m/main.py": b"1"})), ("file", name, package)])
+    args = quoted(f"--exec-start PyTorch --model-dir m --model-main main.py --conda-package {name}")
+    answer = live.call("POST", f"/execs?args={args}", body, {"Content-Type": kind})
+    assert answer.status == 200, answer.text
+    submitted = live.paths(answer.json()["id"]).submitted
+    assert sorted(path.name for path in submitted.iterdir()) == [name, "m"]
+    assert (submitted / name).read_bytes() == package
+
+
 def test_a_submission_may_contain_only_a_user_command(live: Live) -> None:
     spec = live.row(live.submitted(USER_CMD, files={})).workload
     assert spec.program.user_cmd == ("bash", "-c", "ls") and spec.program.main is None and spec.program.arguments == ()
