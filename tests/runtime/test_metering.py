@@ -67,6 +67,17 @@ def test_the_use_of_a_process_contains_that_of_its_children() -> None:
     assert after.memory < before.memory
 
 
+def test_the_time_of_ended_children_counts_for_their_task() -> None:
+    script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {BUSY!r}], input=b'', stdout=-3)\n" + (
+        "print(flush=True)\nsys.stdin.read()")
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
+        assert task.stdin is not None and task.stdout is not None
+        task.stdout.readline()
+        whole, each = uses(os.getpid(), [task.pid])
+        task.stdin.close()
+    assert each[task.pid].seconds >= 0.4 and whole.seconds >= 0.4
+
+
 class Clock:
     """A clock that tests set, and the processes that they let run."""
 
@@ -122,7 +133,7 @@ def test_several_processes_have_curves_of_their_own(paths: ExecPaths, clock: Clo
 def test_gpus_have_curves_once_the_server_reports_them(paths: ExecPaths, clock: Clock) -> None:
     meter = ResourceMeter(paths)
     clock.seconds, clock.memory = {11: 3.0}, {11: 8}
-    for gpus in ({"gpu-0": (0.5, GIB)}, {"gpu-0": (0.25, GIB), "gpu-1": (1.0, 2 * GIB)}, {}):
+    for gpus in ({"gpu-0": (0.5, GIB)}, {"gpu-0": (0.25, GIB), "gpu-1": (1.0, 2 * GIB)}):
         meter.take_gpus(GpusMeasured(gpus))
         clock.now += 10
         meter.turn(tasks(1))
