@@ -162,7 +162,7 @@ def test_engine_packages_import_only_lower_packages(layer: str) -> None:
 OF_THIS_MACHINE = {
     "local_backend.boot", "local_backend.scheduler.slots",
     *(f"local_backend.runtime.{name}" for name in (
-        "cgroup", "channel", "claim", "engine", "environment", "health", "job", "launch", "leftovers",
+        "cgroup", "channel", "claim", "engine", "environment", "gpu_reports", "health", "job", "launch", "leftovers",
         "local_launcher", "local_run", "memory", "messages", "metering", "nursery", "overlay", "processes", "program",
         "runner", "sandbox", "server_link", "service", "starter", "tasks", "temporary", "tree", "unix_socket",
         "user_python", "view", "workers",

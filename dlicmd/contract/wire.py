@@ -159,7 +159,7 @@ EXT_METRICS = "metrics"
 EXT_SEARCHES = "searches"
 #: GET /execs/{id}/curves returns the metrics of any program as curves.
 EXT_CURVES = "curves"
-#: GET /execs/{id}/resources returns the CPU cores and the memory in use as curves.
+#: GET /execs/{id}/resources returns the CPU cores, the memory and the GPUs in use as curves.
 EXT_RESOURCES = "resources"
 #: GET /execs/{id}/code returns the submitted files.
 EXT_CODE = "code"

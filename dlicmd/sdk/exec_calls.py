@@ -562,15 +562,15 @@ class ExecCalls(Calls):
         return [Curve(one) for one in objects(answer.get(wire.CURVES))]
 
     def resources(self, exec_id: str) -> list[Curve]:
-        """Return the CPU cores and the memory that the processes of an exec used over time (extension `resources`).
+        """Return the CPU cores, the memory and the GPUs that an exec used over time (extension `resources`).
 
         Args:
             exec_id: Id of the exec.
 
         Returns:
-            The curves over the seconds since the exec first ran: `cpu` in cores, `memory` in bytes; of an exec with
-            several processes also those of each process, such as `cpu worker 1`. Servers without the extension have
-            none.
+            The curves over the seconds since the exec first ran: `cpu` in cores, `memory` in bytes, `gpu` in GPUs and
+            `gpu-memory` in bytes; also those of each of several processes or GPUs, such as `cpu worker 1`. Servers
+            without the extension have none.
 
         Raises:
             NoSuchExec: No exec has this id.

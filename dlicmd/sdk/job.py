@@ -141,7 +141,7 @@ class Job:
         return Curves(self.client.curves(self.id, names))
 
     def resources(self) -> Curves:
-        """Return the CPU cores and the memory that the processes of the job used over time (extension `resources`).
+        """Return the CPU cores, the memory and the GPUs that the job used over time (extension `resources`).
 
         Returns:
             A list of curves, which a notebook draws: see `Client.resources`.

@@ -1,4 +1,4 @@
-"""GET /execs/{id}/curves and /resources: the metrics of any program, and the CPU and memory in use, as curves."""
+"""GET /execs/{id}/curves and /resources: the metrics of any program, and its resources, as curves."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def resources(
     stop: Annotated[float | None, Query(alias=wire.TO, description="with `width`: the last second")] = None,
     axis: Annotated[str, Query(description="with `width`: `step`, or `time`, as of curves")] = STEP_AXIS,
 ) -> JsonAnswer[Curves]:
-    """Return the CPU cores (`cpu`) and the resident memory (`memory`) that the processes of an exec used, over the
-    seconds since it first ran. An exec with several processes has them of each of 32 processes, too: `cpu worker 1`."""
+    """Return the CPU cores (`cpu`) and the resident memory (`memory`) that the processes of an exec used, and the use
+    of its GPUs (`gpu`, `gpu-memory`), over the seconds since it first ran. An exec with several processes or GPUs has
+    them of up to 32 of each, too: `cpu worker 1`, `gpu gpu-0`."""
     row = services.execs.find(caller, exec_id)
     if width is not None:
         if since:

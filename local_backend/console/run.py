@@ -125,4 +125,4 @@ def lineage(request: Request, services: TheServices, caller: TheCaller, run: str
 
 
 def _charts(services: Services, row: ExecRow) -> dict[str, Any]:
-    return {"groups": grouped(services.curves.names(row)), "has_resources": services.curves.has_resources(row)}
+    return {"groups": grouped(services.curves.names(row)), "resources": services.curves.resource_kinds(row)}

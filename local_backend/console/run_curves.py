@@ -15,7 +15,7 @@ from local_backend.console import places
 from local_backend.console.rendering import HEADERS
 from local_backend.console.route import router as pages
 from local_backend.curves.file import Point
-from local_backend.curves.model import MEMORY, OF_RUN, STEP
+from local_backend.curves.model import OF_RUN, RESOURCES, STEP, value_unit
 from local_backend.services.curves import STEP_AXIS, TIME_AXIS, DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
@@ -58,15 +58,17 @@ def resources(
     stop: Annotated[float | None, Query(alias="to")] = None,
     axis: str = STEP_AXIS,
 ) -> Response:
-    """Return the CPU cores or the memory in use, of all processes and of each, as charts.js draws them."""
+    """Return the use of the CPU, the memory or the GPUs, altogether and of each process or GPU, as charts.js draws
+    it."""
     found = services.curves.resources(services.execs.find(caller, run), (), StepWindow(width, start, stop, axis))
     shown = [curve for curve in found if curve.name.partition(" ")[0] == kind]
-    chart = _chart(shown, axis) | {"y": {"label": "GiB" if kind == MEMORY else "cores"}}
+    unit = value_unit(RESOURCES, kind)
+    chart = _chart(shown, axis) | {"y": {"label": "GiB" if unit == "bytes" else unit.replace("gpus", "GPUs")}}
     if axis != TIME_AXIS:
         chart["x"]["label"] = "seconds since the start"
     for one in chart["series"]:
-        one["name"] = one["name"].removeprefix(kind).strip() or ("all processes" if len(shown) > 1 else kind)
-        if kind == MEMORY:
+        one["name"] = one["name"].removeprefix(kind).strip() or ("all together" if len(shown) > 1 else kind)
+        if unit == "bytes":
             one["y"] = [round(value / _GIB, 4) for value in one["y"]]
     return JsonAnswer(chart, headers=HEADERS)
 

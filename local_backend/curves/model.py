@@ -16,8 +16,8 @@ LOG, FABRIC, EMETRICS, TENSORBOARD, WANDB, MLFLOW, HUGGINGFACE, LIGHTNING, PRINT
 #: Units of a step. LINE counts the values of a curve, because the program named no step.
 STEP, EPOCH, BATCH, LINE, SECOND = UNITS = ("step", "epoch", "batch", "line", "second")
 #: First words of the names of curves of RESOURCES, and the units of their values.
-CPU, MEMORY = "cpu", "memory"
-_VALUE_UNITS = {CPU: "cores", MEMORY: "bytes"}
+CPU, MEMORY, GPU, GPU_MEMORY = RESOURCE_KINDS = ("cpu", "memory", "gpu", "gpu-memory")
+_VALUE_UNITS = {CPU: "cores", MEMORY: "bytes", GPU: "gpus", GPU_MEMORY: "bytes"}
 #: Curves that the engine reports about a training itself, not about its model.
 OF_RUN = ("samplesPerSecond", "workers", "deaths")
 #: Maximum number of characters of a name.

@@ -139,8 +139,7 @@ def _json_lines(file: BinaryIO, most: int, at: int) -> dict[str, Any]:
             try:
                 json.loads(line)
             except (ValueError, RecursionError):
-                is_cut = window.is_last and not line.endswith("\n")
-                window.stop(INCOMPLETE if is_cut else INVALID)
+                window.stop(INVALID if line.endswith("\n") else INCOMPLETE)
                 break
             rows.append([plain(line.strip())])
             if len(rows) == most:

@@ -86,6 +86,7 @@ class Attempt:
         self._times = TimesWriter(launch.paths)
         self._collector = Collector(launch.paths, _output(launch), self._progress.update)
         self._meter = ResourceMeter(launch.paths)
+        link.on_gpus = self._meter.take_gpus
         if launch.spec.service is not None:
             self._collector.due = self._meter.due = None  # kernels have no curves
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from local_backend.boot import boot_id
 from local_backend.runtime import cgroup, environment, processes, temporary, tree, user_python, view
 from local_backend.runtime.data_list import is_own
+from local_backend.runtime.gpu_reports import GpuReports
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
     Launch,
@@ -67,6 +68,7 @@ class LocalLauncher:
         #: Exec with an unknown attempt → until when its runner may repair the files (monotonic).
         self._repairs: dict[str, float] = {}
         self._health = Health(slots, settings.health_every)
+        self._gpus = GpuReports(slots)
         self._machine = Machine(slots, settings.memory or of_machine(), labels=settings.node_labels)
 
     @property
@@ -115,8 +117,8 @@ class LocalLauncher:
 
     @property
     def due(self) -> float | None:
-        """When the nursery is late or idle for too long (monotonic)."""
-        return self._starter.due
+        """When the nursery is late or idle for too long, or when the GPUs are read (monotonic)."""
+        return min((at for at in (self._starter.due, self._gpus.due) if at is not None), default=None)
 
     def on_ready(self, ready: Collection[int]) -> None:
         """Handle a message of the nursery."""
@@ -124,8 +126,9 @@ class LocalLauncher:
             self._starter.on_event()
 
     def tick(self) -> None:
-        """End a late or idle nursery, and reap ended runners."""
+        """End a late or idle nursery, and reap ended runners. Read the GPUs."""
         self._starter.tick()
+        self._gpus.tick()
 
     # --- runs
 
@@ -170,7 +173,7 @@ class LocalLauncher:
         paths = self._paths(order)
         warm = warm and not environment.needs_own_interpreter(order.workload)
         server = self._starter.start(paths.spec, order.attempt, warm=warm)
-        return LocalRun(paths, order.attempt, server=server)
+        return self._gpus.follow(LocalRun(paths, order.attempt, server=server))
 
     def adopt(self, paths: ExecPaths, attempt: int) -> LocalRun | Outcome | LostRun | None:
         """Connect to the runner of an attempt. If the runner is gone, return how the attempt ended; None if it never
@@ -179,7 +182,7 @@ class LocalLauncher:
         found = survivor(paths, attempt, patient=time.monotonic() < until)
         del self._repairs[paths.exec_id]
         if isinstance(found, RunnerIdentity):
-            return LocalRun(paths, attempt, process=found.process)
+            return self._gpus.follow(LocalRun(paths, attempt, process=found.process))
         return found
 
     def sweep_strays(self, kept: Collection[str], last: int) -> int:

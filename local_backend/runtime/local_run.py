@@ -28,6 +28,7 @@ from local_backend.runtime.messages import (
     Begun,
     Exited,
     FromServer,
+    GpusMeasured,
     Hello,
     Progressed,
     SetAside,
@@ -36,6 +37,7 @@ from local_backend.runtime.messages import (
     of_server,
 )
 from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.utilisation import Use
 from local_backend.scheduler.model import Allocation
 
 #: Seconds between two attempts to connect to a runner.
@@ -197,6 +199,11 @@ class LocalRun:
     def set_aside(self, sequence: int) -> None:
         """Ask the runner of a resting job to end, and to leave its state."""
         self._send(SetAside(sequence))
+
+    def report(self, uses: Mapping[str, Use]) -> None:
+        """Tell the runner how busy the GPUs of its slots are. Only a report is lost if the runner does not read."""
+        if self._channel is not None and not self._channel.wants_to_write:
+            self._send(GpusMeasured({slot: (use.busy, use.memory) for slot, use in uses.items()}))
 
     def _send(self, message: FromServer) -> None:
         if self._channel is not None:

@@ -59,6 +59,14 @@ class SetAside:
     sequence: int
 
 
+@dataclass(frozen=True)
+class GpusMeasured:
+    """How busy the GPUs of the job are: id of the slot → fraction of the time, and used bytes. Runners of an earlier
+    version ignore it."""
+
+    uses: Mapping[str, tuple[float, int]]
+
+
 FromRunner = Begun | StartRefused | Held | Progressed | Exited
 
 #: Name of the message on the wire → its type.
@@ -95,9 +103,11 @@ def from_runner(value: Mapping[str, Any], attempt: int) -> FromRunner | None:
     return None
 
 
-FromServer = Hello | Allocation | SetAside
+FromServer = Hello | Allocation | SetAside | GpusMeasured
 
-_OPS: Mapping[type[FromServer], str] = {Hello: "hello", Allocation: "allocate", SetAside: "set_aside"}
+_OPS: Mapping[type[FromServer], str] = {
+    Hello: "hello", Allocation: "allocate", SetAside: "set_aside", GpusMeasured: "gpus",
+}
 
 
 def of_server(message: FromServer) -> dict[str, Any]:
@@ -119,9 +129,18 @@ def from_server(value: Mapping[str, Any]) -> FromServer | None:
             sound = rest is None or _count(rest)
             if sound and all(isinstance(text, str) for slot in found for text in (slot.id, slot.kind, slot.device)):
                 return Allocation(found, sequence, rest)
+        case {"op": "gpus", "uses": dict(uses)}:
+            return GpusMeasured({slot: (float(use[0]), use[1]) for slot, use in uses.items() if _is_use(use)})
         case {"op": "set_aside", "sequence": int(sequence)} if _count(sequence):
             return SetAside(sequence)
     return None
+
+
+def _is_use(value: object) -> bool:
+    match value:
+        case [int() | float() as busy, memory] if _count(memory):
+            return 0 <= busy <= 1
+    return False
 
 
 def _count(value: object) -> bool:

@@ -1,4 +1,5 @@
-"""The meter of a runner: the CPU cores and the memory that the processes of an attempt use, over time.
+"""The meter of a runner: the CPU cores and the memory that the processes of an attempt use over time, and how busy its
+GPUs are, as the server reports it.
 
 The runner writes them as curves into a file of their own, in the format of the metrics (curves/file.py).
 """
@@ -13,17 +14,18 @@ from dataclasses import dataclass
 
 from local_backend.curves.book import Book
 from local_backend.curves.file import CurveFile, began, load
-from local_backend.curves.model import CPU, MEMORY, RESOURCES, SECOND, MetricValue
+from local_backend.curves.model import CPU, GPU, GPU_MEMORY, MEMORY, RESOURCES, SECOND, MetricValue
 from local_backend.own_process import LINUX
 from local_backend.runtime import launcher_log
 from local_backend.runtime.environment import TaskId
+from local_backend.runtime.messages import GpusMeasured
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.tasks import TaskPlan
 
 #: Seconds until the first reading, and between readings: more, if readings would take a larger part of a core than
 #: 1 / _REST.
 _FIRST, _EVERY, _REST = 3.0, 10.0, 2000.0
-#: Maximum number of tasks with curves of their own.
+#: Maximum number of tasks, and of GPUs, with curves of their own.
 _MOST_TASKS = 32
 _PROC = "/proc"
 
@@ -49,6 +51,12 @@ class ResourceMeter:
         self._read_at = time.monotonic()
         #: CPU seconds at the last reading: of all processes (0), and of each task by its pid.
         self._used: dict[int, float] = {}
+        #: How busy the GPUs are, until the next reading.
+        self._gpus: Mapping[str, tuple[float, int]] = {}
+
+    def take_gpus(self, measured: GpusMeasured) -> None:
+        """Keep what the server reports about the GPUs for the next reading."""
+        self._gpus = measured.uses
 
     def turn(self, tasks: Mapping[int, TaskPlan]) -> None:
         """Take a reading, if it is due. `tasks` are the processes that this one has started."""
@@ -70,16 +78,32 @@ class ResourceMeter:
         shown: list[tuple[str, int, ProcessUse]] = [("", 0, whole)]
         if len(tasks) > 1:
             shown += [(f" {_title(plan.task)}", pid, each[pid]) for pid, plan in list(tasks.items())[:_MOST_TASKS]]
-        at = round(time.time(), 3)
+        values: dict[str, float] = {}
         for name, pid, use in shown:
-            cores = max(0.0, use.seconds - self._used.get(pid, 0.0)) / passed
-            for kind, value in ((CPU, round(cores, 3)), (MEMORY, float(use.memory))):
-                found = self._book.add(RESOURCES, MetricValue(
-                    kind + name, value, round(at - self._began, 1), SECOND, at))
-                if found is not None:
-                    file.note(*found, value, at)
+            values[CPU + name] = round(max(0.0, use.seconds - self._used.get(pid, 0.0)) / passed, 3)
+            values[MEMORY + name] = float(use.memory)
         self._used = {pid: use.seconds for _, pid, use in shown}
+        self._note(file, values | self._gpu_values())
         file.flush()
+
+    def _note(self, file: CurveFile, values: Mapping[str, float]) -> None:
+        """Add a point to each of these curves."""
+        at = round(time.time(), 3)
+        for name, value in values.items():
+            found = self._book.add(RESOURCES, MetricValue(name, value, round(at - self._began, 1), SECOND, at))
+            if found is not None:
+                file.note(*found, value, at)
+
+    def _gpu_values(self) -> dict[str, float]:
+        """Return the values of all GPUs together, and of each of several, once."""
+        uses, self._gpus = self._gpus, {}
+        if not uses:
+            return {}
+        found = {GPU: round(sum(busy for busy, _ in uses.values()), 3),
+                 GPU_MEMORY: float(sum(memory for _, memory in uses.values()))}
+        for slot, (busy, memory) in list(uses.items())[:_MOST_TASKS] if len(uses) > 1 else ():
+            found |= {f"{GPU} {slot}": round(busy, 3), f"{GPU_MEMORY} {slot}": float(memory)}
+        return found
 
     def _open(self) -> CurveFile:
         """Return the file, which continues that of an earlier attempt."""

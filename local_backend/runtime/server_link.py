@@ -20,6 +20,7 @@ from local_backend.runtime.messages import (
     Begun,
     Exited,
     FromRunner,
+    GpusMeasured,
     Hello,
     Progressed,
     SetAside,
@@ -54,6 +55,8 @@ class ServerLink:
         #: Receive the allocations of the server, and the sequences with which it asks to set the job aside.
         self.on_allocation: Callable[[Allocation], None] = lambda _: None
         self.on_set_aside: Callable[[int], None] = lambda _: None
+        #: Receives how busy the GPUs are.
+        self.on_gpus: Callable[[GpusMeasured], None] = lambda _: None
         self._channel = Channel(fd)
         self._path = path
         self._proves = proves
@@ -167,6 +170,8 @@ class ServerLink:
                     self.on_allocation(allocation)
                 case SetAside(sequence):
                     self.on_set_aside(sequence)
+                case GpusMeasured() as measured:
+                    self.on_gpus(measured)
         self._channel.flush()
         self._send()
 

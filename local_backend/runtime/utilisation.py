@@ -37,16 +37,26 @@ class Utilisation:
         wanted = sorted(set(devices))
         if not wanted:
             return {}
+        reader = self.begin(wanted)
+        reader.join(_PATIENCE)
+        return {} if reader.is_alive() else self.latest
+
+    def begin(self, devices: Iterable[str]) -> threading.Thread:
+        """Begin to read these devices (UUIDs), unless a reading is under way or new. Return the thread that reads."""
         with self._lock:
             reader = self._reader
             if reader is None or (not reader.is_alive() and time.monotonic() - self._began > _NEW):
                 self._began = time.monotonic()
                 reader = self._reader = threading.Thread(
-                    target=self._read, args=(wanted,), name="utilisation", daemon=True
+                    target=self._read, args=(sorted(set(devices)),), name="utilisation", daemon=True
                 )
                 reader.start()
-        reader.join(_PATIENCE)
-        return {} if reader.is_alive() else dict(self._found)
+        return reader
+
+    @property
+    def latest(self) -> dict[str, Use]:
+        """The last complete reading."""
+        return dict(self._found)
 
     def _read(self, devices: list[str]) -> None:
         found = {}

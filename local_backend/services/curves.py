@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from dlicmd.contract.states import RECOVERING, RUNNING
 from local_backend.curves.columns import LEAST_WIDTH, MOST_WIDTH, drawn, kept_numbers, within
 from local_backend.curves.file import Point
+from local_backend.curves.model import CPU, MEMORY, RESOURCE_KINDS
 from local_backend.curves.point_reader import PointReader
 from local_backend.errors import Invalid, StorageFailed
 from local_backend.services.execs import ExecService
@@ -101,9 +102,12 @@ class CurveService:
             return [replace(one, points=_apart(drawn(_in_time(one.points, window), window.width))) for one in found]
         return [replace(one, points=_seen(one.points, window)) for one in found]
 
-    def has_resources(self, row: ExecRow) -> bool:
-        """Return whether the CPU and the memory of an exec are, or will be, recorded."""
-        return row.state in (RUNNING, RECOVERING) or self.execs.paths(row).resources.is_file()
+    def resource_kinds(self, row: ExecRow) -> list[str]:
+        """Return what is, or will be, recorded of the resources of an exec. Raises StorageFailed."""
+        found = {curve.name.partition(" ")[0] for curve in _curves_in(self.execs.resources(row, (), ""))}
+        if row.state in (RUNNING, RECOVERING):
+            found |= {CPU, MEMORY}
+        return [kind for kind in RESOURCE_KINDS if kind in found]
 
     def names(self, row: ExecRow) -> list[str]:
         """Return the names of the curves of an exec. Raises StorageFailed."""

@@ -207,6 +207,7 @@ def test_the_cpu_and_the_memory_in_use_are_plotted(desk: Desk, two: FakeServer) 
     two.resources["w-1"] = [curve(name, [[3, 1.5], [13, 2.5]], stepUnit="second") for name in (
         "cpu", "cpu worker 1", "memory")]
     assert [row["series"] for row in data(desk, "plot", "w-1", "--resources")] == ["cpu"] * 2 + ["memory"] * 2
+    assert "no job has" not in desk.run("plot", "w-1", "--resources").err, "about a GPU"
     worker = data(desk, "plot", "w-1", "--resources", "--metric", "cpu worker 1")
     assert [(row["series"], row["step"], row["value"]) for row in worker] == [
         ("cpu worker 1", 3, 1.5), ("cpu worker 1", 13, 2.5)]

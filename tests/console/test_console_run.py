@@ -78,7 +78,7 @@ def test_the_cpu_and_the_memory_in_use_have_charts(live: Live, run: str) -> None
               "/resources" in one.get("data-chart", "")]
     cpu, memory = (json.loads(get(live, f"{chart}&width=100").body) for chart in charts)
     assert [(one["name"], one["x"], one["y"]) for one in cpu["series"]] == [
-        ("all processes", [3], [1.5]), ("worker 1", [3], [0.5])]
+        ("all together", [3], [1.5]), ("worker 1", [3], [0.5])]
     assert [one["y"] for one in memory["series"]] == [[3.0], [1.0]]
     assert [one["y"]["label"] for one in (cpu, memory)] == ["cores", "GiB"]
     timed = json.loads(get(live, f"{charts[0]}&width=100&axis=time").body)

@@ -50,6 +50,14 @@ def test_parts_of_parquet_have_each_row_once(most: int, groups: int) -> None:
     assert rows_from("a.parquet", io.BytesIO(buffer.getvalue()), most, 99)["rows"] == []
 
 
+def test_parts_of_parquet_begin_far_inside_of_a_group() -> None:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"id": range(20_000)}), buffer, row_group_size=20_000)
+    for at in (8191, 8192, 19_000):
+        found = rows_from("a.parquet", io.BytesIO(buffer.getvalue()), 3, at)
+        assert found["rows"] == [[at], [at + 1], [at + 2]] and found["next"] == at + 3
+
+
 def test_wide_rows_make_smaller_parts() -> None:
     lines = [f"{number},{'x' * 150}\n" * 1 for number in range(4000)]
     found = parts("a.csv", "".join(lines).encode(), 5000)

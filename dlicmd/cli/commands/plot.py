@@ -30,7 +30,7 @@ _REMEDY = "in the program, write: import dlicmd; dlicmd.log(loss=loss.item(), st
 _NO_METRICS, _NO_LOSSES = f"no metrics{{yet}}; {_REMEDY}", "no losses{yet} in logs and recorded metrics"
 _NOT_MEASURED = "no CPU and memory recorded{yet}"
 #: The curves of --resources that are drawn by default.
-_MEASURED = ("cpu", "memory")
+_MEASURED = ("cpu", "memory", "gpu", "gpu-memory")
 #: Most names of metrics or jobs in a message.
 _MOST_LISTED = 20
 
@@ -45,8 +45,9 @@ def plot(session: Session) -> int:
     if session.line.flag(RESOURCES):
         if wire.EXT_RESOURCES not in offered:
             raise DlicmdError("this server does not record the CPU and the memory in use")
-        patterns = patterns or [*_MEASURED]
-        series = _selected([measured(client, one) for one in found], patterns, _NOT_MEASURED)
+        jobs = [measured(client, one) for one in found]
+        series = _selected(jobs, patterns or [name for name in _MEASURED if any(name in job.names for job in jobs)],
+                           _NOT_MEASURED)
     else:
         series = _selected([fetched(client, one, offered, patterns) for one in found], patterns,
                            _NO_METRICS if wire.EXT_CURVES in offered else _NO_LOSSES)
