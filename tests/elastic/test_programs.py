@@ -28,14 +28,15 @@ ALWAYS = {
 }
 #: Programs of the integration tests: some of each family, one for each feature of the engine. The matrix has all.
 OFTEN = {
-    "changed_directory", "clip_random_projection", "combined_optimizer", "config_module", "ctc_speech",
-    "curriculum_in_loaders", "embedding_max_norm", "fourier_operator", "fp16", "fp8_delayed_scaling", "gan_phases",
-    "global_objects", "grad_scaler_in_step", "gradient_checkpointing", "graph_batches", "grouped_batches_function",
-    "kfac", "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora", "loss_per_sample",
-    "lstm_tagger", "main_args", "moco_pointer", "module_state", "nan_loss", "optimizer_attributes", "patched_attention",
-    "pool_tokenize", "pruned", "replay_buffer", "replay_large", "resumed", "sampler_curriculum", "simclr",
-    "split_at_import", "sqlite_ledger", "stop_training", "streaming_shards", "swa", "system_random", "torchscript",
-    "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential", "whole_set_metrics",
+    "batch_norm_in_validation", "changed_directory", "clip_random_projection", "combined_optimizer", "config_module",
+    "ctc_speech", "curriculum_in_loaders", "embedding_max_norm", "fourier_operator", "fp16", "fp8_delayed_scaling",
+    "gan_phases", "global_objects", "grad_scaler_in_step", "gradient_checkpointing", "graph_batches",
+    "grouped_batches_function", "kfac", "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora",
+    "loss_per_sample", "lstm_tagger", "main_args", "moco_pointer", "module_state", "nan_loss", "optimizer_attributes",
+    "patched_attention", "pool_tokenize", "pruned", "pseudo_labels", "replay_buffer", "replay_large", "resumed",
+    "sampler_curriculum", "simclr", "split_at_import", "sqlite_ledger", "stop_training", "streaming_shards", "swa",
+    "system_random", "torchscript", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential",
+    "whole_set_metrics",
 }
 
 

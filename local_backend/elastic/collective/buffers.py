@@ -56,6 +56,13 @@ class Buffer:
             raise EngineError(f"the buffer {self.path} was removed during training")
         return tensor.detach() if tensor.requires_grad else tensor
 
+    def put(self, value: Tensor) -> None:
+        """Set the live tensor to this value, in place unless its shape or type differs."""
+        if self.tensor.shape == value.shape and self.tensor.dtype == value.dtype:
+            self.tensor.copy_(value)
+        else:
+            self._module._buffers[self._name] = value.clone()
+
     @property
     def whole(self) -> bool:
         """Whether the elements are integers."""
@@ -107,12 +114,15 @@ class Buffers:
         """Whether no rule needs the values of single shards. Asynchronous mode does not have these values."""
         return all(buffer.rule.kind == "first" for buffer in self._others)
 
-    def commit(self) -> None:
-        """Commit the live buffers. Every shard of the next step starts from these values."""
+    def commit(self, *, thorough: bool = False) -> None:
+        """Commit the live buffers. Every shard of the next step starts from these values.
+
+        `thorough`: do not rely on marks. BatchNorm changes its statistics without a new mark.
+        """
         new = False
         for i, buffer in enumerate(self._all):
             mark = buffer.mark
-            if mark != self._marks[i] or self._thorough:
+            if mark != self._marks[i] or self._thorough or thorough:
                 self._committed[i], self._marks[i], new = buffer.tensor.clone(), mark, True
         if new:
             self._before = self._values(self._means)
@@ -123,6 +133,14 @@ class Buffers:
         if changing:
             torch._foreach_copy_([buffer.tensor for buffer in changing], self._committed[: len(changing)])
             self._marks[: len(changing)] = [buffer.mark for buffer in changing]
+
+    def undo(self) -> None:
+        """Reset all live buffers to their committed values, also those that were replaced."""
+        for i, (buffer, before) in enumerate(zip(self._all, self._committed, strict=True)):
+            if buffer.mark != self._marks[i]:
+                buffer.put(before)
+                self._marks[i] = buffer.mark
+        self.restore()
 
     def take(self, shard: int) -> Tensor | None:
         """Return the statistics of the shard that has just run, or None if there are none. Raises EngineError if the
@@ -230,8 +248,7 @@ class Buffers:
             raise EngineError(
                 f"the buffer {buffer.path!r} changes during training, so each worker would have a different value. To "
                 f"combine the values of several batches, add buffers={{{buffer.path!r}: 'mean'}} ('sum', 'first', "
-                "'concatenate' or a function), and change the buffer only in training (if self.training). Or keep the "
-                "state outside the training step"
+                "'concatenate' or a function). Or keep the state outside the training step"
             )
 
 

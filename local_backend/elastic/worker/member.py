@@ -21,7 +21,7 @@ from local_backend.elastic.collective.group import Interrupted, WorkerGroup
 from local_backend.elastic.data.data_sets import SampledOrder
 from local_backend.elastic.data.loading import Key, keys_of
 from local_backend.elastic.data.seeding import seed_everything
-from local_backend.elastic.errors import GroupBroken, HubGone
+from local_backend.elastic.errors import EngineError, GroupBroken, HubGone
 from local_backend.elastic.frames import Message
 from local_backend.elastic.hub.events import results_to_wire
 from local_backend.elastic.plan import derive_seed
@@ -222,6 +222,12 @@ class Member:
         self._callbacks(epoch, "on_epoch_begin", epoch)
         if self._sampled is not None:
             self._order(self._sampled, epoch)
+        elif (samples := len(self._trainer.dataset)) != self.plan.samples:
+            raise EngineError(
+                f"the training set has {samples} samples in epoch {epoch}, but it had {self.plan.samples} before "
+                "training: the number must be the same in all epochs. To add samples, call train() anew with the "
+                "larger training set"
+            )
         self._stream.renew()
         if epoch == 0:
             check_single_samples(self._job, self.plan, self._replica, self._trainer.compute_sample)

@@ -422,8 +422,12 @@ class Trainer:
             make_step(self.job.optimizer)
 
     def test(self, stream: Stream, first: int, last: int) -> list[BatchResult]:
-        """Validate batches `first` to `last` (exclusive) of the test set. With a test function there is one batch."""
+        """Validate batches `first` to `last` (exclusive) of the test set. With a test function there is one batch.
+
+        Each batch begins with the same buffers, and none remains changed, because each worker computes other batches.
+        """
         self.evaluation_mode()
+        self.layout.buffers.commit(thorough=True)
         with torch.no_grad():
             if self.job.fn_test is not None:
                 return [self._test_by_user(Loader(stream.dataset, self.plan.seed, self.job.fn_batch_collate))]
@@ -520,19 +524,23 @@ class Trainer:
         seed_everything(derive_seed(self.plan.seed, 3, number_))
         if self.job.phases:
             losses = {f"loss_{name}": number(self._loss_of_phase(name, batch)) for name in self.job.phases}
+            self.layout.buffers.undo()
             return BatchResult(number_, count, sum(losses.values()) / len(losses), None, losses)
         outputs, labels, computed = self._compute(batch)
         loss = number(computed)
         if whole is not None:
             whole.update(outputs, labels)
         metrics = self._metrics(outputs, labels)
-        return _result(number_, count, loss, count_correct(outputs, labels, count), metrics)
+        result = _result(number_, count, loss, count_correct(outputs, labels, count), metrics)
+        self.layout.buffers.undo()
+        return result
 
     def _test_by_user(self, loader: Loader) -> BatchResult:
         assert self.job.fn_test is not None
         seed_everything(derive_seed(self.plan.seed, 3, 0))
         with self._computing():
             loss = self.job.fn_test(self._handle, Batches(loader, self.plan.batch, VALIDATION), self.job.fn_args)
+        self.layout.buffers.undo()
         try:
             return BatchResult(0, 1, number(loss), None)
         except (TypeError, ValueError):
