@@ -35,8 +35,8 @@ _ZIP = b"PK\x03\x04"
 _MAX_COMPONENT = 255
 _MAX_PATH = 4096
 _MAX_DEPTH = 64
-#: Below this size in bytes, a high ratio means a small archive of zeros, not a bomb.
-_RATIO_FLOOR = 64 << 20
+#: Below this size in bytes, a high ratio means a file of zeros in a model folder, not a bomb.
+_RATIO_FLOOR = 1 << 30
 #: More files and folders than this are flushed all at once.
 _MANY = 128
 #: Links that are followed one after the other, as in Linux.

@@ -28,7 +28,7 @@ from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
 ROOT = Path(limited_work.__file__).parent.parent
-LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
+LIMITS = Limits(unpacked_bytes=80 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
 #: An upper limit of CPU seconds for every archive.
 MOST_SECONDS = 10
 #: Unpacks one archive as the process of the server does.
@@ -248,6 +248,23 @@ def test_many_files_and_a_dense_file_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(tar(files))
     unpack(tmp_path / "a", tmp_path / "t", LIMITS)
     assert len(list((tmp_path / "t/d").iterdir())) == 501
+
+
+def test_a_file_of_zeros_is_no_bomb(tmp_path: Path) -> None:
+    zeros = gzip.compress(bytes(1 << 20), 9) * 100
+    (tmp_path / "a").write_bytes(gzip.compress(block(b"d/zeros", b"%011o\0" % (100 << 20))) + zeros
+                                 + gzip.compress(bytes(1024)))
+    (tmp_path / "t").mkdir()
+    unpack(tmp_path / "a", tmp_path / "t", Limits())
+    assert (tmp_path / "t/d/zeros").stat().st_size == 100 << 20 > 200 * (tmp_path / "a").stat().st_size
+
+
+def test_a_small_archive_of_a_huge_file_is_a_bomb(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(gzip.compress(block(b"d/x", b"%011o\0" % (2 << 30))))
+    (tmp_path / "t").mkdir()
+    with pytest.raises(Invalid, match="200 times its size"):
+        unpack(tmp_path / "a", tmp_path / "t", Limits())
+    assert not list((tmp_path / "t").iterdir())
 
 
 def test_an_exceeded_limit_is_named(tmp_path: Path) -> None:
