@@ -46,7 +46,8 @@ class Limits:
     unpacked_files: int = setting(
         200_000, "DLI_MAX_UNPACKED_FILES", number(1, 2**60), "maximum files in an upload")
     unpack_ratio: int = setting(
-        200, "DLI_MAX_UNPACK_RATIO", number(1, 2**60), "maximum unpacked bytes for each byte of the archive")
+        200, "DLI_MAX_UNPACK_RATIO", number(1, 2**60),
+        "maximum unpacked bytes for each byte of the archive, if they are more than 1 GiB")
     unpack_seconds: int = setting(
         600, "DLI_MAX_UNPACK_SECONDS", number(1, 2**60), "maximum seconds to unpack an upload")
     unpack_memory: int = setting(

@@ -44,6 +44,8 @@ _SETTINGS = ("bus", "driver", "fs", "irq", "sys", "sysrq-trigger", "tty")
 #: Those that tell about the memory and the devices of the whole machine.
 _INTERNALS = ("acpi", "asound", "kcore", "keys", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats", "mtrr",
               "scsi", "sched_debug", "timer_list", "timer_stats")
+#: The folder in which WMLA mounts volumes. Programs contain its path.
+_MNTS = "/mnts"
 _GPU = ("/dev/nvidia*", "/dev/dri", "/dev/kfd")
 _OTHERS_READ = {True: stat.S_IROTH | stat.S_IXOTH, False: stat.S_IROTH}
 
@@ -106,6 +108,8 @@ def _data(settings: Settings, spec: Workload) -> Iterator[Mount]:
     volumes = [path for path in settings.volumes.glob("*")
                if path.name not in may.closed and is_volume(settings, path)]
     yield from ((WRITE, str(path)) for path in volumes)
+    if str(settings.volumes) != _MNTS:
+        yield from ((LINK, f"{_MNTS}/{path.name}", str(path)) for path in volumes)
     writable = [str(own), *map(os.path.realpath, volumes)]
     named = [spec.data.data_dir, *(source.path for source in spec.data.sources if not source.fetched)]
     for path in filter(None, named):

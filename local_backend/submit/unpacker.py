@@ -3,7 +3,9 @@
 The result consists of regular files and folders below the target, and nothing else:
  - names are checked before the disk is touched: relative, no `..`, no control or direction characters, limited length;
  - every folder of a path is opened by descriptor without following links; every file is created anew;
- - links, devices, fifos and sparse files are refused, as are two names that some file system takes for the same name;
+ - links of a tar archive are replaced by copies of what they name in the archive; links to anything else are left out;
+ - links of a zip archive, devices, fifos and sparse files are refused, as are two names that some file system takes for
+   the same name;
  - bytes, files and the ratio to the archive are counted while writing;
  - the kernel limits CPU time, memory and file size, and the parent has a deadline.
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import stat
 import struct
 import sys
@@ -32,10 +35,12 @@ _ZIP = b"PK\x03\x04"
 _MAX_COMPONENT = 255
 _MAX_PATH = 4096
 _MAX_DEPTH = 64
-#: Below this size in bytes, a high ratio means a small archive of zeros, not a bomb.
-_RATIO_FLOOR = 64 << 20
+#: Below this size in bytes, a high ratio means a file of zeros in a model folder, not a bomb.
+_RATIO_FLOOR = 1 << 30
 #: More files and folders than this are flushed all at once.
 _MANY = 128
+#: Links that are followed one after the other, as in Linux.
+_MAX_LINKS = 40
 _LITTER = {".DS_Store", "__MACOSX"}
 _DIRECTION = {chr(code) for code in (0x200E, 0x200F, 0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
@@ -136,6 +141,23 @@ class Tree:
         self.files.append(path)
         return fd
 
+    def reserve(self, parts: list[str]) -> None:
+        """Take a name without a file or folder, and make its folder. Raises Refused or OSError."""
+        os.close(self.folder(parts[:-1]))
+        self._claim("/".join(parts))
+
+    def release(self, path: str) -> None:
+        """Let a reserved name be that of a file or folder."""
+        self._taken.discard(path)
+
+    def copy(self, source: str, parts: list[str], budget: Budget) -> None:
+        """Copy a file of this tree to a new one. Raises Refused or OSError."""
+        with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._root), "rb") as original:
+            about = os.fstat(original.fileno())
+            budget.spend(about.st_size)
+            with open(self.file(parts, about.st_mode), "wb") as new:
+                shutil.copyfileobj(original, new, _CHUNK)
+
     def _claim(self, path: str) -> None:
         """Refuse a second member with the same name, also if the names are the same only in a file system that ignores
         case or Unicode form."""
@@ -185,6 +207,76 @@ class Budget:
             )
 
 
+class Links:
+    """The links of a tar archive. Copies replace them, as when `dlicmd` packs a folder. A link that is broken or
+    circular, or leads outside of the archive, is left out."""
+
+    def __init__(self, tree: Tree, budget: Budget) -> None:
+        self._tree, self._budget = tree, budget
+        self._targets: dict[str, str] = {}
+        self._files: frozenset[str] = frozenset()
+        self._inside: dict[str, list[str]] = {}
+
+    def add(self, parts: list[str], target: str, *, is_hard: bool) -> None:
+        """Add a link. The target of a hard link is the name of another member. Raises Refused or OSError."""
+        self._tree.reserve(parts)
+        self._targets["/".join(parts)] = "../" * (len(parts) - 1) + target if is_hard else target
+
+    def replace(self) -> None:
+        """Make the copies, after all members are written. Raises Refused or OSError."""
+        if not self._targets:
+            return
+        self._files = frozenset(self._tree.files)
+        self._inside = {path: [] for path in ("", *self._tree.folders)}
+        for path in (*self._files, *self._tree.folders, *self._targets):
+            folder, _, name = path.rpartition("/")
+            self._inside[folder].append(name)
+        for path in self._targets:
+            self._tree.release(path)
+            self._put(path, path, ())
+
+    def _put(self, source: str, target: str, within: tuple[str, ...]) -> None:
+        """Copy what a path of the archive names. `within` are the folders that are being copied."""
+        self._budget.spend(0)
+        found = self._resolve(source)
+        if found is None or (found in self._inside and source in self._targets and any(
+                f"{one}/".startswith(f"{found}/" if found else "") for one in (*within, source))):
+            return
+        parts = components(target)
+        if found in self._files:
+            self._tree.copy(found, parts, self._budget)
+            return
+        os.close(self._tree.folder(parts))
+        for name in self._inside[found]:
+            self._put(f"{found}/{name}", f"{target}/{name}", (*within, found))
+
+    def _resolve(self, path: str) -> str | None:
+        """Return the file or folder that a path names when all links are followed, None if there is none."""
+        found: list[str] = []
+        left, followed = path.split("/")[::-1], 0
+        while left:
+            part = left.pop()
+            if part in {"", "."}:
+                continue
+            if part == "..":
+                if not found:
+                    return None
+                found.pop()
+                continue
+            name = "/".join((*found, part))
+            target = self._targets.get(name)
+            if target is None:
+                if name not in self._inside and name not in self._files:
+                    return None
+                found.append(part)
+                continue
+            followed += 1
+            if followed > _MAX_LINKS or target.startswith("/") or len(target) > _MAX_PATH:
+                return None
+            left += target.split("/")[::-1]
+        return "/".join(found)
+
+
 def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
     """Write the members of an archive (tar, with or without gzip, or zip) into `tree`. Raises Refused or OSError."""
     parent, start = os.getppid(), archive.read(4)
@@ -193,12 +285,14 @@ def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
         _unzip(archive, tree, budget, parent)
         return
     plain: Any = gzip.GzipFile(fileobj=archive) if start[:2] == b"\x1f\x8b" else archive
+    links = Links(tree, budget)
     with tarfile.open(fileobj=plain, mode="r|", tarinfo=ArchiveMember, bufsize=_CHUNK, encoding="utf-8") as tar:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header
             if os.getppid() != parent:
                 raise ArchiveRefused("the server has stopped")
-            _take(tar, member, tree, budget)
+            _take(tar, member, tree, budget, links)
+    links.replace()
     if not tree.files:
         raise ArchiveRefused("it contains no files")
 
@@ -250,7 +344,7 @@ def _unzip_file(source: IO[bytes], size: int, fd: int) -> None:
         os.close(fd)
 
 
-def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Budget) -> None:
+def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Budget, links: Links) -> None:
     if member.size < 0:
         raise ArchiveRefused(f"{show(member.name)} has a negative size")
     budget.spend(member.size)
@@ -261,10 +355,12 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Bud
         raise ArchiveRefused(f"{show(member.name)} is a sparse file")
     if member.isdir():
         os.close(tree.folder(parts))
-    elif not member.isreg():
+    elif not (member.isreg() or member.issym() or member.islnk()):
         raise ArchiveRefused(f"{show(member.name)} is {_kind(member)}; only files and folders are accepted")
     elif not parts:
         raise ArchiveRefused(f"{show(member.name)} is a file without a name")
+    elif not member.isreg():
+        links.add(parts, member.linkname, is_hard=member.islnk())
     else:
         _write(tar, member, tree.file(parts, member.mode))
 
@@ -285,10 +381,6 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, fd: int) -> None:
 
 
 def _kind(member: tarfile.TarInfo) -> str:
-    if member.issym():
-        return "a symbolic link"
-    if member.islnk():
-        return "a hard link"
     if member.isfifo():
         return "a fifo"
     return "a device" if member.isdev() else "of an unknown kind"

@@ -331,6 +331,15 @@ def test_the_data_of_a_job_is_there(team: Bench) -> None:
     assert (own / "y").read_text() == "y"
 
 
+def test_an_isolated_job_finds_volumes_in_mnts(team: Bench, tmp_path: Path) -> None:
+    """Contract, 10: 'mounts the named volume at `/mnts/DeepLIIFData`'. Programs of WMLA contain this path."""
+    (tmp_path / "x").write_text("scan")
+    team.settings.volumes.mkdir(exist_ok=True)
+    (team.settings.volumes / "DeepLIIFData").symlink_to(tmp_path)
+    program = "print(open('/mnts/DeepLIIFData/x').read()); open('/mnts/DeepLIIFData/y', 'w').write('y')"
+    assert result(team, team.submit(program)) == "scan\n" and (tmp_path / "y").read_text() == "y"
+
+
 def test_a_stopped_job_leaves_no_process(team: Bench) -> None:
     program = """
         import os, subprocess, time

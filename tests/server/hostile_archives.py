@@ -85,9 +85,8 @@ def names() -> Iterator[tuple[str, bytes]]:
 def kinds() -> Iterator[tuple[str, bytes]]:
     """Yield archives with members that are neither files nor folders."""
     for kind, what in (
-        (tarfile.SYMTYPE, "symbolic link"), (tarfile.LNKTYPE, "hard link"), (tarfile.FIFOTYPE, "fifo"),
-        (tarfile.CHRTYPE, "character device"), (tarfile.BLKTYPE, "block device"), (b"Z", "unknown"), (b"V", "volume"),
-        (b"M", "continuation"), (tarfile.GNUTYPE_SPARSE, "sparse"),
+        (tarfile.FIFOTYPE, "fifo"), (tarfile.CHRTYPE, "character device"), (tarfile.BLKTYPE, "block device"),
+        (b"Z", "unknown"), (b"V", "volume"), (b"M", "continuation"), (tarfile.GNUTYPE_SPARSE, "sparse"),
     ):
         yield what, raw(block(b"d/x", kind=kind, link=b"d/ok.py"))
     for target in ("/etc/passwd", "../..", "train.py", "."):
@@ -95,7 +94,6 @@ def kinds() -> Iterator[tuple[str, bytes]]:
     yield "hard link out", pack(member("d/l", kind=tarfile.LNKTYPE, link="../../x"), member("d/l"))
     chain = [member("d/a", kind=tarfile.SYMTYPE, link="."), member("d/a/b", kind=tarfile.SYMTYPE, link="..")]
     yield "link chain", pack(*chain)
-    yield "long link", pack(member("d/l", kind=tarfile.SYMTYPE, link="../" * 200 + "x"), form=tarfile.GNU_FORMAT)
     keys = (b"major=1", b"minor=0", b"name=d/s", b"realsize=99999999999")
     yield "sparse by pax", raw(pax(b"".join(record(b"GNU.sparse." + key) for key in keys)))
     yield "sparse 0.1", raw(pax(record(b"GNU.sparse.map=0,1") + record(b"GNU.sparse.size=9999999999999")))

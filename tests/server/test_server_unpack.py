@@ -28,7 +28,7 @@ from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
 ROOT = Path(limited_work.__file__).parent.parent
-LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
+LIMITS = Limits(unpacked_bytes=80 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
 #: An upper limit of CPU seconds for every archive.
 MOST_SECONDS = 10
 #: Unpacks one archive as the process of the server does.
@@ -167,6 +167,61 @@ def test_a_refused_upload_leaves_no_files(live: Live, name: str) -> None:
         assert live.nothing_left(), what
 
 
+def linked(tmp_path: Path, *links: tuple[str, str], kind: bytes = tarfile.SYMTYPE) -> dict[str, bytes]:
+    """Unpack a folder `d` with these links. Return all files by their names."""
+    target = tmp_path / "t"
+    target.mkdir()
+    packed = [member("d/lib/a.py", b"A", mode=0o755), *(member(name, kind=kind, link=to) for name, to in links)]
+    (tmp_path / "a").write_bytes(pack(*packed))
+    unpack(tmp_path / "a", target, LIMITS)
+    assert not [path for path in target.rglob("*") if path.is_symlink()]
+    return {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
+
+
+PLAIN = {"d/train.py": b"print(1)\n", "d/lib/a.py": b"A"}
+
+
+def test_links_in_an_archive_become_copies(tmp_path: Path) -> None:
+    """Contract, 1.4: 'content is a gzip-compressed tar'. The original client packs links of a folder as links."""
+    found = linked(tmp_path, ("d/early.py", "late.py"), ("d/late.py", "lib/a.py"), ("d/pkg", "./lib"),
+                   ("d/lib/up.py", "../train.py"), ("d/via.py", "pkg/up.py"))
+    a, train = b"A", b"print(1)\n"
+    assert found == PLAIN | {"d/early.py": a, "d/late.py": a, "d/pkg/a.py": a, "d/pkg/up.py": train,
+                             "d/lib/up.py": train, "d/via.py": train}
+    assert (tmp_path / "t/d/late.py").stat().st_mode & 0o777 == 0o755
+
+
+def test_hard_links_in_an_archive_become_copies(tmp_path: Path) -> None:
+    assert linked(tmp_path, ("d/b.py", "d/lib/a.py"), kind=tarfile.LNKTYPE) == PLAIN | {"d/b.py": b"A"}
+
+
+@pytest.mark.parametrize("target", [
+    "/etc/passwd", "../../x", "../" * 200 + "x", "missing", "l", "m", ".", "..", "lib/../../..", "lib/a.py/x",
+])
+def test_links_to_nothing_in_the_archive_are_left_out(tmp_path: Path, target: str) -> None:
+    assert linked(tmp_path, ("d/l", target), ("d/m", "l")) == PLAIN
+
+
+def test_folders_that_link_to_each_other_are_copied_once(tmp_path: Path) -> None:
+    found = linked(tmp_path, ("d/x/y", "../lib"), ("d/lib/x", "../x"))
+    assert found == PLAIN | {"d/x/y/a.py": b"A", "d/lib/x/y/a.py": b"A"}
+
+
+def test_links_that_multiply_are_refused(tmp_path: Path) -> None:
+    many = [member(f"d{n}/{name}", kind=tarfile.SYMTYPE, link=f"../d{n + 1}") for n in range(40) for name in "abcdef"]
+    (tmp_path / "a").write_bytes(pack(*many, member("d40/x")))
+    (tmp_path / "t").mkdir()
+    with pytest.raises(Invalid, match=r"more than 500 (members|files)"):
+        unpack(tmp_path / "a", tmp_path / "t", Limits(unpacked_files=500))
+
+
+def test_copies_of_links_count_like_files(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(pack(member("d/big", bytes(6000)), member("d/l", kind=tarfile.SYMTYPE, link="big")))
+    (tmp_path / "t").mkdir()
+    with pytest.raises(Invalid, match="10000 bytes"):
+        unpack(tmp_path / "a", tmp_path / "t", Limits(unpacked_bytes=10_000))
+
+
 def test_set_user_id_bits_are_dropped_and_modes_are_kept(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "a").write_bytes(pack(member("d/run.sh", mode=0o6777), member("d/data", mode=0o000)))
@@ -193,6 +248,23 @@ def test_many_files_and_a_dense_file_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(tar(files))
     unpack(tmp_path / "a", tmp_path / "t", LIMITS)
     assert len(list((tmp_path / "t/d").iterdir())) == 501
+
+
+def test_a_file_of_zeros_is_no_bomb(tmp_path: Path) -> None:
+    zeros = gzip.compress(bytes(1 << 20), 9) * 100
+    (tmp_path / "a").write_bytes(gzip.compress(block(b"d/zeros", b"%011o\0" % (100 << 20))) + zeros
+                                 + gzip.compress(bytes(1024)))
+    (tmp_path / "t").mkdir()
+    unpack(tmp_path / "a", tmp_path / "t", Limits())
+    assert (tmp_path / "t/d/zeros").stat().st_size == 100 << 20 > 200 * (tmp_path / "a").stat().st_size
+
+
+def test_a_small_archive_of_a_huge_file_is_a_bomb(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(gzip.compress(block(b"d/x", b"%011o\0" % (2 << 30))))
+    (tmp_path / "t").mkdir()
+    with pytest.raises(Invalid, match="200 times its size"):
+        unpack(tmp_path / "a", tmp_path / "t", Limits())
+    assert not list((tmp_path / "t").iterdir())
 
 
 def test_an_exceeded_limit_is_named(tmp_path: Path) -> None:
