@@ -22,8 +22,6 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^<!-- (run|file (\S+)) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Pages with several jobs that import PyTorch, which a nursery imports once.
-WARM = {"own-loop", "many-jobs"}
 TRAIN = "import os\nprint('epochs', *__import__('sys').argv[1:], os.environ['DATA_DIR'], flush=True)\n"
 
 
@@ -35,7 +33,7 @@ def marked() -> list[Path]:
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[User]:
     """A user with the installed commands on the PATH, a model folder and data."""
-    user = User(tmp_path / "home")
+    user = User(tmp_path / "home").warm()
     tools = tmp_path / "bin"
     tools.mkdir()
     programs = {"dlicmd": "dlicmd.cli", "dlim": "dlicmd.dlim", "local-backend": "local_backend.cli"}
@@ -60,13 +58,11 @@ def reader(tmp_path: Path) -> Iterator[User]:
 
 def test_pages_have_marked_blocks() -> None:
     """Without marked pages, the other test of this module would have no cases, and would be skipped."""
-    assert {"data-sources", "options", *WARM} <= {page.stem for page in marked()}
+    assert {"data-sources", "options", "own-loop"} <= {page.stem for page in marked()}
 
 
 @pytest.mark.parametrize("page", marked(), ids=lambda page: page.stem)
 def test_marked_blocks_run(reader: User, page: Path) -> None:
-    if page.stem in WARM:
-        reader.warm()
     reader.submit("PyTorch", "--model-dir", "model", "--model-main", "train.py", "--wait")
     script = ["set -eo pipefail"]
     for kind, name, block in BLOCK.findall(page.read_text(encoding="utf-8")):
