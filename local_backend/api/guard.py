@@ -55,6 +55,8 @@ CLIENT_FILE = "/ui/tools/dlicmd.py"
 LOGON_PATHS = frozenset({
     wire.LOGON, wire.OIDC, CONDUCTOR_LOGON, *PLATFORM_LOGONS, dlim.TOKEN, dlim.SERVICE_TOKEN,
 })
+#: Begins the paths whose GET is also answered to HEAD. Pages are not among them: opening one may use up a link.
+_READ_BY_HEAD = (wire.BASE, CLIENT_FILE, wire.HEALTH, wire.READY)
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 #: Name of the cookie that CONDUCTOR_LOGON sets.
 SESSION = "dlicmd_session"
@@ -97,6 +99,8 @@ class Guard:
         """Check a call and pass it to the application (ASGI)."""
         if scope["type"] != "http":
             return
+        if scope["method"] == "HEAD" and scope["path"].startswith(_READ_BY_HEAD):
+            scope = {**scope, "method": "GET"}  # the web server keeps its own scope, and sends no body
         with Observation(scope) as seen:
             scope["path"] = _plain(scope["path"])
             scope[PAGES] = self._pages

@@ -12,7 +12,7 @@ from live_server import PASSWORD, TOKEN, Live, basic, route_table
 from support import VOLUME
 
 from dlicmd.contract import dlim, wire
-from local_backend.api.guard import OPEN_PATHS, PLATFORM_LOGONS, host_name
+from local_backend.api.guard import CLIENT_FILE, OPEN_PATHS, PLATFORM_LOGONS, host_name
 from local_backend.services import throttle
 from local_backend.store import tokens
 
@@ -48,6 +48,16 @@ def test_every_method_of_every_path_needs_a_token(live: Live) -> None:
                 assert answer.status == 401, (method, spelling, token)
                 assert "www-authenticate" in answer.headers
     assert not live.row("local-1").stop_requested
+
+
+@pytest.mark.parametrize("path", [f"{wire.BASE}/conf", f"{wire.BASE}/execs", wire.HEALTH, wire.READY, CLIENT_FILE])
+def test_head_is_answered_as_get_without_the_body(live: Live, path: str) -> None:
+    """RFC 9110, 9.3.2. Scripts of WMLA look for the client with `wget --spider`."""
+    found, head = (live.call(method, path, base="") for method in ("GET", "HEAD"))
+    assert (head.status, head.body) == (200, b"") and found.body
+    for name in ("content-type", "content-length"):
+        assert head.headers[name] == found.headers[name]
+    assert live.call("HEAD", "/execs/nope").status == 400
 
 
 def test_a_token_is_accepted_in_three_headers(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
