@@ -114,6 +114,7 @@ def test_a_hardware_specification_by_name_is_ignored_with_a_warning():
         ({"driver_logger": 1, "driver_logger_callback": 2}, ValueError, "the same argument"),
         ({"model": nn.LazyLinear(3)}, ValueError, "call it once with an example batch"),
         ({"model": nn.Sequential(torch.jit.script(nn.ReLU()))}, TypeError, "part '0' of the model is compiled by"),
+        ({"loss_function": torch.jit.script(nn.MSELoss())}, TypeError, "loss_function is compiled by"),
         ({"loss_function": lambda outputs, labels, weights: outputs}, TypeError,
          r"<lambda>\(outputs, labels, weights\) has .* 'weights'\); .* use fn_step_train"),
         ({"loss_function": nn.CosineEmbeddingLoss()}, TypeError, r"CosineEmbeddingLoss\(input1: .* use fn_step_train"),

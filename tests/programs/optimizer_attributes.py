@@ -1,10 +1,11 @@
 # family: optimizers
-# about: an optimizer keeps values by parameter, by module and by id, in a deque, an array and an object
+# about: an optimizer keeps values by parameter, module and id, in a deque, an array, an object; a callback by its id
 # expect: same
 from collections import defaultdict, deque
 
 import numpy as np
 import torch
+from callbacks import Callback
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -52,6 +53,17 @@ class Careful(torch.optim.SGD):
             self.slower[id(p)].lerp_(p, 0.1)
 
 
+class Steps(Callback):
+    counts = {}
+
+    def __init__(self):
+        super().__init__()
+        self.counts[id(self)] = 0
+
+    def on_step_end(self, step, logs=None):
+        self.counts[id(self)] += 1
+
+
 def datasets():
     x = torch.randn(60, 5, generator=torch.Generator().manual_seed(1))
     data = TensorDataset(x, (x[:, 0] > 0).long())
@@ -60,4 +72,6 @@ def datasets():
 
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
-FabricModel(model, datasets, nn.CrossEntropyLoss(), Careful(model, 2.0)).train(4, 5, 4)
+steps = Steps()
+FabricModel(model, datasets, nn.CrossEntropyLoss(), Careful(model, 2.0), user_callback=[steps]).train(4, 5, 4)
+print(steps.counts[id(steps)])

@@ -347,24 +347,24 @@ def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimize
             "the model has lazy parameters without a shape yet: call it once with an example batch, and build the "
             "optimizer after that"
         )
-    _check_uncompiled(model)
+    _check_uncompiled("the model", model)
     if isinstance(optimizer, dict):
         _check_phases(model, loss_function, optimizer)
         return
     if loss_function is not None:
         _check_callable("loss_function", loss_function)
+        _check_uncompiled("loss_function", loss_function)
     modules = [model, *([loss_function] if isinstance(loss_function, nn.Module) else [])]
     _check_optimizer("optimizer", optimizer, modules)
 
 
-def _check_uncompiled(model: nn.Module) -> None:
-    """Raise TypeError if torch.jit has compiled a part of the model."""
-    for name, part in model.named_modules():
+def _check_uncompiled(what: str, value: Any) -> None:
+    """Raise TypeError if torch.jit has compiled a part of the model or the loss."""
+    for name, part in value.named_modules() if isinstance(value, nn.Module) else ():
         if isinstance(part, torch.jit.ScriptModule):
-            what = f"the part '{name}' of the model" if name else "the model"
             raise TypeError(
-                f"{what} is compiled by torch.jit, so it cannot be sent to workers: give FabricModel the module as it "
-                "was before torch.jit, and compile the trained model after train()"
+                f"{f'the part {name!r} of {what}' if name else what} is compiled by torch.jit, so its state cannot "
+                "travel: give FabricModel the module as it was before torch.jit, and compile it after train()"
             )
 
 

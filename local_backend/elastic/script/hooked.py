@@ -158,7 +158,7 @@ def _set_by(method: FunctionType, kind: type, owners: Owners, seen: dict[int, An
                 yield _global(function.__globals__, name)
             elif isinstance(value, _COLLECTIONS):
                 yield from _collection(value, seen)
-            elif id(value) not in seen and (isinstance(value, nn.Module) or _is_scheduler(value)):
+            elif id(value) not in seen and (_is_module(value) or _is_scheduler(value)):
                 seen[id(value)] = value
                 yield value
             elif id(value) not in seen and _is_object(value):
@@ -316,7 +316,7 @@ def _within(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
             yield from _within(part, seen)
     elif isinstance(value, FunctionType):
         yield from _of_function(value, seen)
-    elif isinstance(value, (dict, list, nn.Module)) or _is_object(value):
+    elif isinstance(value, (dict, list)) or _is_module(value) or _is_object(value):
         yield value
 
 
@@ -424,6 +424,11 @@ def _is_user_namespace(value: Any) -> bool:
     if isinstance(value, type):
         return is_user_module(value.__module__)
     return isinstance(value, ModuleType) and is_user_module(value.__name__)
+
+
+def _is_module(value: Any) -> bool:
+    """Return whether a value is a module whose parts are objects of Python, not one of TorchScript."""
+    return isinstance(value, nn.Module) and not isinstance(value, torch.jit.ScriptModule)
 
 
 def _is_scheduler(value: Any) -> bool:

@@ -178,10 +178,9 @@ class TrainingJob:
 
     def _addressed(self) -> list[Any]:
         """Return the objects whose addresses the script may keep, as in `{id(parameter): factor}`."""
-        modules = [part for module in self.modules for part in module.modules()]
-        own = [tensor for part in modules for tensor in [*part._parameters.values(), *part._buffers.values()]]
+        buffers = [buffer for module in self.modules for buffer in module.buffers()]
         groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
-        return [*modules, *filter(torch.is_tensor, own), *(tensor for group in groups for tensor in group["params"])]
+        return [*self._shared(), *buffers, *(tensor for group in groups for tensor in group["params"])]
 
     def _shared(self) -> list[Any]:
         """Return the objects of the job that a module of the user may hold, too."""

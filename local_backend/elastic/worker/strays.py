@@ -173,7 +173,9 @@ class Strays:
             raise EngineError(
                 f"{moved[0]} is a parameter and changes while a batch is computed, so each worker would have a "
                 "different value; only the optimizer may change it. Embedding(max_norm=) and layers that set their "
-                "parameters from the first batch cause this: normalize a copy in forward, or set them before train()"
+                "parameters from the first batch cause this: normalize a copy in forward, or set them before train(). "
+                "Move an average of weights in a callback (on_step_end). To compute with other weights for a moment, "
+                "use torch.func.functional_call"
             )
         first = {path: mark for path, mark in scan(self._job, contents=True).items() if path in changed}
         again()

@@ -1,10 +1,11 @@
 # family: models
-# about: functions of torch.jit.script in the script and in a module, a traced one, and a teacher that torch.jit loads
+# about: functions of torch.jit.script in the script and in a module, a traced one; loss and callback hold a teacher
 # expect: same
 import io
 
 import fused
 import torch
+from callbacks import Callback
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -38,6 +39,15 @@ class Distill(nn.Module):
         return F.cross_entropy(logits, labels) + near
 
 
+class Distance(Callback):
+    def __init__(self, teacher):
+        self.teacher, self.values = teacher, []
+
+    def on_epoch_end(self, epoch, logs=None):
+        with torch.no_grad():
+            self.values.append(float((self.teacher(torch.ones(1, 5)) - self.model(torch.ones(1, 5))[0]).norm()))
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -57,4 +67,7 @@ soften = torch.jit.trace(lambda x: F.log_softmax(x * torch.sigmoid(x) / 2.0, -1)
 model = Net()
 print([tuple(part.shape) for part in model(torch.randn(2, 5))])
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-print(FabricModel(model, datasets, Distill(load_teacher()), optimizer).train(4, 4, 4))
+teacher = load_teacher()
+distance = Distance(teacher)
+print(FabricModel(model, datasets, Distill(teacher), optimizer, user_callback=[distance]).train(4, 4, 4))
+print(distance.values)
