@@ -174,6 +174,8 @@ def test_compared_runs_are_chosen_by_ranges_of_their_parameters(live: Live, tab:
     axis = tab.get_by_role("slider", name="Range of --lr")
     names = tab.locator("#parallel tbody a")
     expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2], runs[0])])
+    tab.get_by_role("button", name="Log scale").click()
+    assert axis.get_attribute("aria-pressed") is None, "an axis is no button"
     axis.press("Shift+ArrowUp")
     expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2])])
     points = tab.locator("#parallel circle")

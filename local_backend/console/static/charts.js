@@ -303,7 +303,7 @@
   }, { rootMargin: "200px" });
 
   function shown() {
-    for (const node of document.querySelectorAll("[data-axis]")) node.setAttribute("aria-pressed", axes.has(node.dataset.axis));
+    for (const node of document.querySelectorAll("button[data-axis]")) node.setAttribute("aria-pressed", axes.has(node.dataset.axis));
     for (const node of document.querySelectorAll("[data-smooth]")) node.nextElementSibling.value = node.value = smoothing;
   }
 
@@ -315,7 +315,7 @@
     for (const node of document.querySelectorAll("[data-chart]")) { const chart = charts.get(node); if (chart?.u) chart.draw(); }
   });
   document.addEventListener("click", (event) => {
-    const axis = event.target.closest("[data-axis]")?.dataset.axis;
+    const axis = event.target.closest("button[data-axis]")?.dataset.axis;
     if (!axis) return;
     axes.has(axis) ? axes.delete(axis) : axes.add(axis);
     localStorage.setItem("dlicmd-axes", [...axes].join(","));
