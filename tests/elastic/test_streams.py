@@ -163,6 +163,35 @@ def test_streams_of_unexpected_length_are_refused(dataset, options, words):
             stream.take(keys(epoch, range(len(stream))))
 
 
+class Passes(IterableDataset):
+    """A stream that counts its passes at their ends; its samples may depend on the number."""
+
+    def __init__(self, step):
+        self.passes, self.step = 0, step
+
+    def __iter__(self):
+        yield from range(self.passes * self.step, self.passes * self.step + 4)
+        self.passes += 1
+
+    def __len__(self):
+        return 4
+
+
+def test_a_stream_that_returns_other_samples_after_a_pass_is_refused_at_the_end_of_the_first():
+    stream = StreamedSamples("training", Passes(4), 7)
+    assert stream.take(keys(0, range(3))) == [0, 1, 2]
+    with pytest.raises(EngineError, match="training stream begins with another sample when the same epoch begins again"):
+        stream.take([(0, 3)])
+
+
+def test_a_stream_that_only_counts_its_passes_is_accepted():
+    stream = StreamedSamples("training", Passes(0), 7)
+    stream.note(lambda epoch: [1])
+    for epoch in range(3):
+        assert stream.take(keys(epoch, range(4))) == [0, 1, 2, 3]
+        assert stream.noted(epoch).keys() == {1}
+
+
 def test_a_stream_that_is_longer_than_an_epoch_starts_again():
     stream = StreamedSamples("training", Counted(9, 9), 7, samples=4)
     assert [stream.take(keys(epoch, range(4))) for epoch in range(2)] == [[0, 1, 2, 3]] * 2

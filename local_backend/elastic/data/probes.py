@@ -12,7 +12,7 @@ from typing import Any
 from local_backend.elastic.data import seeding
 from local_backend.elastic.data.data_sets import DataSets
 from local_backend.elastic.data.loading import Loader
-from local_backend.elastic.data.streams import StreamedSamples
+from local_backend.elastic.data.streams import KEEPS_STATE, StreamedSamples
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.state.fingerprints import digest
@@ -47,16 +47,15 @@ class Probe:
     def _compare_again(self) -> None:
         """Load the first samples again. Raises EngineError when a sample differs."""
         for name, samples, count in (("training", self._data.train, TRAINING), ("test", self._data.test, TEST)):
-            if isinstance(samples, StreamedSamples):
-                continue
+            streamed = isinstance(samples, StreamedSamples)
             for what, found in self._describe(name, samples, self._indices(samples, count)).items():
                 if self.first.get(what, found) != found:
-                    raise EngineError(
-                        f"{what} differs when it is read again with the same random numbers. The data set uses a value "
-                        "that changes between reads, such as a counter, the time or a generator of another thread. "
-                        "Samples would depend on the worker that reads them. Compute a sample from its index, and "
-                        "draw random numbers from torch, numpy or random"
-                    )
+                    raise EngineError(f"{what} differs when it is read again with the same random numbers. " + (
+                        KEEPS_STATE if streamed else
+                        "The data set uses a value that changes between reads, such as a counter, the time or a "
+                        "generator of another thread. Samples would depend on the worker that reads them. Compute a "
+                        "sample from its index, and draw random numbers from torch, numpy or random"
+                    ))
 
     def of_epoch(self, epoch: int) -> dict[str, str]:
         """Describe the data after an epoch: name → digest."""

@@ -27,6 +27,12 @@ from local_backend.elastic.state.fingerprints import digest
 Key = tuple[int, int]
 
 
+#: Why a stream must not go on where its last pass has ended, as a message.
+KEEPS_STATE = (
+    "The stream keeps a value from pass to pass, such as a position or a number of passes, and a worker that starts later "
+    "would not have it. Begin at the first sample in each __iter__(). For another order in each epoch, define "
+    "set_epoch(epoch), or draw random numbers from torch, numpy or random: they are seeded for each epoch"
+)
 #: Most seconds of the pass that counts the samples of a stream. The stream may have no end.
 COUNTING = 600.0
 
@@ -68,6 +74,8 @@ class StreamedSamples:
         self._places_of: Callable[[int], Collection[int]] = lambda _: ()
         self._places: Collection[int] = ()
         self._noted: dict[int, str] = {}
+        #: Digest of the first sample of the present epoch.
+        self._first = ""
         #: Where the number of samples per epoch comes from, for messages.
         self._source = "samples_per_epoch"
         if isinstance(iterable, GeneratorType) or (
@@ -147,6 +155,7 @@ class StreamedSamples:
                 ) from None
             if self._position == 0:
                 self._made = find({f"the {self.name} set": self.iterable})
+                self._first = digest(sample)
             if self._position in self._places:
                 self._noted[self._position] = digest(sample)
             self._position += 1
@@ -172,14 +181,23 @@ class StreamedSamples:
         self._places, self._noted = self._places_of(epoch), {}
 
     def _check_end(self, epoch: int) -> None:
+        """Raise EngineError if the stream has more samples, or has changed at its end what it returns in a pass."""
         assert self._iterator is not None
-        nothing = object()
+        nothing, before = object(), _attributes(self.iterable)
         if next(self._iterator, nothing) is not nothing:
             option = f"; samples_per_epoch={len(self)} uses only the first samples"
             more = option if self.name == "training" else ""
             raise EngineError(
                 f"the {self.name} stream returns more samples{_in(epoch)} than {self._source} says ({len(self)}){more}"
             )
+        if _attributes(self.iterable) != before:
+            noted = self._noted
+            self._begin(epoch)
+            if digest(next(self._iterator, None)) != self._first:
+                raise EngineError(
+                    f"the {self.name} stream begins with another sample when the same epoch begins again. {KEEPS_STATE}"
+                )
+            self._noted = noted
         self._iterator = None
 
     def _count(self, epoch: int) -> int:
@@ -201,6 +219,12 @@ class StreamedSamples:
                     )
             self._iterator = None
         return count
+
+
+def _attributes(iterable: Any) -> list[tuple[str, Any]]:
+    """Return the numbers and texts among the attributes of a stream."""
+    found = getattr(iterable, "__dict__", {})
+    return [(name, value) for name, value in found.items() if isinstance(value, int | float | str)]
 
 
 def _in(epoch: int) -> str:
