@@ -180,7 +180,7 @@ class Passes(IterableDataset):
 def test_a_stream_that_returns_other_samples_after_a_pass_is_refused_at_the_end_of_the_first():
     stream = StreamedSamples("training", Passes(4), 7)
     assert stream.take(keys(0, range(3))) == [0, 1, 2]
-    with pytest.raises(EngineError, match="training stream begins with another sample when the same epoch begins again"):
+    with pytest.raises(EngineError, match="training stream begins with another sample when"):
         stream.take([(0, 3)])
 
 

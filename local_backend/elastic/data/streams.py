@@ -29,8 +29,8 @@ Key = tuple[int, int]
 
 #: Why a stream must not go on where its last pass has ended, as a message.
 KEEPS_STATE = (
-    "The stream keeps a value from pass to pass, such as a position or a number of passes, and a worker that starts later "
-    "would not have it. Begin at the first sample in each __iter__(). For another order in each epoch, define "
+    "The stream keeps a value from pass to pass, such as a position or a number of passes, and a worker that starts "
+    "later would not have it. Begin at the first sample in each __iter__(). For another order in each epoch, define "
     "set_epoch(epoch), or draw random numbers from torch, numpy or random: they are seeded for each epoch"
 )
 #: Most seconds of the pass that counts the samples of a stream. The stream may have no end.
