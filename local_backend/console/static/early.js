@@ -24,20 +24,24 @@
     return null;
   }
 
-  function times(root) {
-    for (const node of root.querySelectorAll("time[datetime]")) {
-      const at = new Date(node.getAttribute("datetime"));
-      if (Number.isNaN(at.getTime())) continue;
-      if (!node.dataset.server) node.dataset.server = node.title || node.textContent;
-      const near = node.dataset.near !== undefined ? relative((at - Date.now()) / 1000) : null;
-      const text = near || local.format(at);
-      if (node.textContent !== text) node.textContent = text;
-      node.title = `${local.format(at)} · server: ${node.dataset.server}`;
-    }
+  function show(node) {
+    const at = new Date(node.getAttribute("datetime"));
+    if (Number.isNaN(at.getTime())) return;
+    const exact = local.format(at);
+    if (!node.dataset.server) node.dataset.server = node.title || node.textContent;
+    const text = (node.dataset.near !== undefined && relative((at - Date.now()) / 1000)) || exact;
+    if (node.textContent !== text) node.textContent = text;
+    node.title = `${exact} · server: ${node.dataset.server}`;
   }
 
-  // The callback runs between the parser and the drawing. console.js goes on when the page is read.
-  const parsed = new MutationObserver(() => times(document));
+  const times = (root) => root.querySelectorAll("time[datetime]").forEach(show);
+
+  // The callback runs between the parser and the drawing, with the nodes that are new. console.js goes on when the page
+  // is read.
+  const parsed = new MutationObserver((found) => {
+    const nodes = new Set(found.flatMap(({ target, addedNodes }) => [target, ...addedNodes]));
+    for (const node of nodes) if (node.nodeName === "TIME" && node.dateTime) show(node);
+  });
   parsed.observe(document, { childList: true, subtree: true });
   document.addEventListener("DOMContentLoaded", () => parsed.disconnect(), { once: true });
   globalThis.dlicmdEarly = { applyTheme, times };
