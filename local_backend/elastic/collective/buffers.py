@@ -56,13 +56,6 @@ class Buffer:
             raise EngineError(f"the buffer {self.path} was removed during training")
         return tensor.detach() if tensor.requires_grad else tensor
 
-    def put(self, value: Tensor) -> None:
-        """Set the live tensor to this value, in place unless its shape or type differs."""
-        if self.tensor.shape == value.shape and self.tensor.dtype == value.dtype:
-            self.tensor.copy_(value)
-        else:
-            self._module._buffers[self._name] = value.clone()
-
     @property
     def whole(self) -> bool:
         """Whether the elements are integers."""
@@ -135,12 +128,13 @@ class Buffers:
             self._marks[: len(changing)] = [buffer.mark for buffer in changing]
 
     def undo(self) -> None:
-        """Reset all live buffers to their committed values, also those that were replaced."""
-        for i, (buffer, before) in enumerate(zip(self._all, self._committed, strict=True)):
-            if buffer.mark != self._marks[i]:
-                buffer.put(before)
+        """Reset the live buffers that have rules, such as the statistics of BatchNorm, to their committed values. A
+        buffer without a rule may be a cache that fits other values of its module, so it stays as it is."""
+        for i, buffer in enumerate([*self._means, *self._others]):
+            live, before = buffer.tensor, self._committed[i]
+            if live.shape == before.shape and live.dtype == before.dtype:
+                live.copy_(before)
                 self._marks[i] = buffer.mark
-        self.restore()
 
     def take(self, shard: int) -> Tensor | None:
         """Return the statistics of the shard that has just run, or None if there are none. Raises EngineError if the
@@ -248,7 +242,8 @@ class Buffers:
             raise EngineError(
                 f"the buffer {buffer.path!r} changes during training, so each worker would have a different value. To "
                 f"combine the values of several batches, add buffers={{{buffer.path!r}: 'mean'}} ('sum', 'first', "
-                "'concatenate' or a function). Or keep the state outside the training step"
+                "'concatenate' or a function), and change the buffer only in training (if self.training). Or keep the "
+                "state outside the training step"
             )
 
 

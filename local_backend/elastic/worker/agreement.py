@@ -67,7 +67,10 @@ CAUSES = {
     ),
     "stop": "a callback ends training by a value that differs between workers; use early_stopping= or the epoch's logs",
     "frozen": "a callback freezes parameters on some workers only; freeze them on all workers",
-    "buffer": "a callback or hook changes the buffer differently on each worker; change it the same way on all workers",
+    "buffer": (
+        "a callback, a hook or a batch of the test set changes the buffer differently on each worker; change it the "
+        "same way on all workers, and not in validation"
+    ),
     "parameter": (
         "a callback or hook changes the model differently on each worker, for example by time, process id or unseeded "
         "random numbers; change it the same way on all workers"

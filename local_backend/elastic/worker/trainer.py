@@ -424,7 +424,8 @@ class Trainer:
     def test(self, stream: Stream, first: int, last: int) -> list[BatchResult]:
         """Validate batches `first` to `last` (exclusive) of the test set. With a test function there is one batch.
 
-        Each batch begins with the same buffers, and none remains changed, because each worker computes other batches.
+        Buffers with rules begin each batch with the same values, and do not stay changed: each worker computes other
+        batches.
         """
         self.evaluation_mode()
         self.layout.buffers.commit(thorough=True)
