@@ -16,7 +16,7 @@ GRPC_SERVICE = "/inference.GRPCInferenceService/"
 TOKEN_HEADERS = ("x-auth-token", "x-user-token")
 #: Seconds that the client waits for an answer.
 REQUEST_TIMEOUT = "request-timeout"
-#: Bytes of JSON at the begin of a body with the binary tensor extension of the Open Inference Protocol.
+#: Bytes of JSON at the beginning of a body with the binary tensor extension of the Open Inference Protocol.
 HEADER_LENGTH = "inference-header-content-length"
 TRACE_PARENT = "traceparent"
 #: On the Unix socket between the server and the gateway: the user that the server has found, and `1` for an admin.

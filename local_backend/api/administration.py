@@ -42,7 +42,7 @@ def audit(
     services: TheServices,
     caller: TheCaller,
     user: Annotated[str, Query(description="user of the records")] = "",
-    action: Annotated[str, Query(description="begin of the action, such as `exec.`")] = "",
+    action: Annotated[str, Query(description="beginning of the action, such as `exec.`")] = "",
     outcome: Annotated[str, Query(description="outcome of the records"), one_of(*OUTCOMES)] = "",
     begin: Annotated[str, Query(alias=wire.FROM, description="ISO 8601 or epoch seconds")] = "",
     end: Annotated[str, Query(alias=wire.TO, description="ISO 8601 or epoch seconds")] = "",

@@ -19,6 +19,8 @@ from local_backend.services.curves import STEP_AXIS, DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = APIRouter(tags=["logs"], route_class=Route)
+_Names = Annotated[list[str] | None, Query(description="names of curves; all by default")]
+_Since = Annotated[str, Query(description="`cursor` of an earlier answer: only later points are returned")]
 
 
 @router.get(wire.EXECS + "/{exec_id}/curves")
@@ -31,8 +33,8 @@ def curves(
     services: TheServices,
     caller: TheCaller,
     exec_id: str,
-    metric: Annotated[list[str] | None, Query(description="names of curves; all by default")] = None,
-    since: Annotated[str, Query(description="`cursor` of an earlier answer: only later points are returned")] = "",
+    metric: _Names = None,
+    since: _Since = "",
     width: Annotated[int | None, Query(
         description="number of columns of pixels: each has at most 4 points, which draw the same picture as all "
         "points; not together with `since`",
@@ -48,9 +50,8 @@ def curves(
     curve, only some points are kept: at most 10,000, and at most 200 curves."""
     row = services.execs.find(caller, exec_id)
     if width is not None:
-        if since:
-            raise Invalid("query.value", "since: not together with width")
-        return _drawn(services.curves.drawn(row, metric or (), StepWindow(width, start, stop, axis)))
+        window = _window(since, StepWindow(width, start, stop, axis))
+        return _drawn(services.curves.drawn(row, metric or (), window))
     return JsonAnswer(services.execs.curves(row, metric or (), since))
 
 
@@ -64,8 +65,8 @@ def resources(
     services: TheServices,
     caller: TheCaller,
     exec_id: str,
-    metric: Annotated[list[str] | None, Query(description="names of curves; all by default")] = None,
-    since: Annotated[str, Query(description="`cursor` of an earlier answer: only later points are returned")] = "",
+    metric: _Names = None,
+    since: _Since = "",
     width: Annotated[int | None, Query(
         description="number of columns of pixels, as of curves; not together with `since`")] = None,
     start: Annotated[float | None, Query(alias=wire.FROM, description="with `width`: the first second")] = None,
@@ -77,10 +78,16 @@ def resources(
     them of up to 32 of each, too: `cpu worker 1`, `gpu gpu-0`."""
     row = services.execs.find(caller, exec_id)
     if width is not None:
-        if since:
-            raise Invalid("query.value", "since: not together with width")
-        return _drawn(services.curves.resources(row, metric or (), StepWindow(width, start, stop, axis)))
+        window = _window(since, StepWindow(width, start, stop, axis))
+        return _drawn(services.curves.resources(row, metric or (), window))
     return JsonAnswer(services.execs.resources(row, metric or (), since))
+
+
+def _window(since: str, window: StepWindow) -> StepWindow:
+    """Return the window. Raises Invalid (`query.value`) if the call also wants later points alone."""
+    if since:
+        raise Invalid("query.value", "since: not together with width")
+    return window
 
 
 def _drawn(curves: list[DrawnCurve]) -> JsonAnswer[Curves]:

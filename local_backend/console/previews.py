@@ -53,7 +53,7 @@ def parents(path: str, link: Callable[[str], str]) -> list[tuple[str, str]]:
 
 
 def text_of(content: bytes, is_end: bool = False) -> tuple[str | None, bool]:
-    """Return the begin or, with `is_end`, the end of a file as text that a page shows, None if it is no text; and
+    """Return the beginning or, with `is_end`, the end of a file as text that a page shows, None if it is no text; and
     whether it was read as Latin-1, because it is not UTF-8. A character that is cut off is left out."""
     part = content[-LONGEST_TEXT:].lstrip(_CONTINUED) if is_end else content[:LONGEST_TEXT]
     if b"\0" in part:
@@ -92,7 +92,7 @@ def indented(text: str) -> str | None:
 
 
 def is_picture_content(content: bytes, name: str) -> bool:
-    """Return whether the begin of a file is that of a picture."""
+    """Return whether the beginning of a file is that of a picture."""
     return _kind(content, name) is not None
 
 

@@ -162,12 +162,12 @@ def _file(services: Services, row: ExecRow, query: ResultsQuery) -> dict[str, An
     head, size = services.run_files.part(row, path, -LONGEST_TEXT if is_end else 0, LONGEST_TEXT)
     shown: dict[str, Any] = {"name": path, "size": size, "view": query.view, "picture": "", "found": None, "text": None,
                              "cut": size > LONGEST_TEXT, "cell": shown_cell, "pictures": None, "is_latin": False,
-                             "is_indented": False, "lacks": "", "largest": MOST_BYTES}
+                             "is_indented": False, "flaw": "", "largest": MOST_BYTES}
     if not size:
-        return shown | {"lacks": "content"}
+        return shown | {"flaw": "empty"}
     if is_picture(path):
-        lacks = "room" if size > MOST_BYTES else "" if is_picture_content(head, path) else "form"
-        return shown | {"lacks": lacks, "picture": "" if lacks else _address(row, path)}
+        flaw = "too large" if size > MOST_BYTES else "" if is_picture_content(head, path) else "no picture"
+        return shown | {"flaw": flaw, "picture": "" if flaw else _address(row, path)}
     if is_events(path):
         return shown | _summaries(services, row, path)
     if is_table(path):

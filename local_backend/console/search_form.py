@@ -144,7 +144,7 @@ def placed(words: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _places(words: Sequence[str]) -> Iterator[tuple[str, int, str, str]]:
-    """Yield name, place, begin of the word and value of each parameter that words set."""
+    """Yield name, place, beginning of the word and value of each parameter that words set."""
     for at, word in enumerate(words):
         pair, option = _PAIR.fullmatch(word), _OPTION.fullmatch(word)
         after = words[at + 1] if at + 1 < len(words) else "-"

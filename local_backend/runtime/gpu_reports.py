@@ -11,7 +11,7 @@ from local_backend.runtime.local_run import LocalRun
 from local_backend.runtime.utilisation import Utilisation
 from local_backend.scheduler.model import Slot
 
-#: Seconds between two reports, and seconds from the begin of a reading to its report.
+#: Seconds between two reports, and seconds from the beginning of a reading to its report.
 _EVERY, _READING = 10.0, 1.0
 
 

@@ -73,7 +73,7 @@ exec_values = Table(
     Column("name", String(100), primary_key=True),
     Column("key", String(100), nullable=False),
     Column("value", Float),  # NULL for a text
-    Column("text", String(100)),  # the begin of a text; NULL for a number
+    Column("text", String(100)),  # the beginning of a text; NULL for a number
     Index("exec_values_by_name", "kind", "key", "name", "value", "text", "number"),
     sqlite_with_rowid=False,
 )

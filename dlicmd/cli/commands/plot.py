@@ -67,8 +67,8 @@ def plot(session: Session) -> int:
 
 
 def _selected(jobs: Sequence[Metrics], patterns: Sequence[str], lack: str) -> list[Series]:
-    """Return the series to plot, and report what is left out. `lack` is said of a job without any series. Raises
-    DlicmdError when there are none."""
+    """Return the series to plot, and report what is left out. `lack` is the message about a job without any series.
+    Raises DlicmdError when there are none."""
     names = list(dict.fromkeys(name for job in jobs for name in job.names))
     taken = chosen(patterns, names)
     series = [one for name in taken for job in jobs for one in job.series if one.metric == name]

@@ -33,7 +33,7 @@ QUIET = "DLI_QUIET"
 
 
 def say_platform(text: str) -> None:
-    """Print a line about the platform, such as a path of the job or the begin of the training, unless QUIET is 1."""
+    """Print a line about the platform, such as a path of the job or the start of the training, unless QUIET is 1."""
     if os.environ.get(QUIET) != "1":
         print(text, flush=True)
 

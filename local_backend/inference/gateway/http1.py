@@ -42,7 +42,7 @@ _LENGTH_DIGITS = 10
 
 
 def _head(status: int, kind: str) -> bytes:
-    """Return the begin of an answer, up to its length."""
+    """Return the beginning of an answer, up to its length."""
     found = _HEADS.get((status, kind))
     if found is None:
         lines = f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}\r\n"

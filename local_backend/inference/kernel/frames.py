@@ -66,7 +66,7 @@ class KernelTask:
     id: int
     body: bytes
     #: `content_type` of the body, `session`, `deadline` (epoch seconds), `header_length` (the bytes of JSON at the
-    #: begin of a body with the binary tensor extension of the Open Inference Protocol). Members may be absent.
+    #: beginning of a body with the binary tensor extension of the Open Inference Protocol). Members may be absent.
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
