@@ -28,7 +28,7 @@ _EXPORTED = (wire.ID, "name", SERIES, wire.STEP, "step_unit", VALUE, wire.UNIT, 
 _REMEDY = "in the program, write: import dlicmd; dlicmd.log(loss=loss.item(), step=step)"
 #: What a job lacks that has nothing to plot.
 _NO_METRICS, _NO_LOSSES = f"no metrics{{yet}}; {_REMEDY}", "no losses{yet} in logs and recorded metrics"
-_NOT_MEASURED = "no CPU and memory recorded{yet}"
+_NOT_MEASURED = "no CPU and memory recorded{yet}; a job has them after 3 s"
 #: The curves of --resources that are drawn by default.
 _MEASURED = ("cpu", "memory", "gpu", "gpu-memory")
 #: Most names of metrics or jobs in a message.
