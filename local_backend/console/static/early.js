@@ -36,13 +36,14 @@
 
   const times = (root) => root.querySelectorAll("time[datetime]").forEach(show);
 
-  // The callback runs between the parser and the drawing, with the nodes that are new. console.js goes on when the page
-  // is read.
-  const parsed = new MutationObserver((found) => {
-    const nodes = new Set(found.flatMap(({ target, addedNodes }) => [target, ...addedNodes]));
-    for (const node of nodes) if (node.nodeName === "TIME" && node.dateTime) show(node);
+  // The callback runs before the drawing, with what the parser or htmx changed. The parser can add the text of a time in
+  // pieces, and after this script has replaced the first piece: it then writes into the text that is there.
+  const drawn = new MutationObserver((found) => {
+    const nodes = new Set(found.flatMap(({ target, addedNodes }) => [target, target.parentNode, ...addedNodes]));
+    for (const node of nodes) {
+      if (node?.nodeName === "TIME" && node.dateTime) show(node);
+    }
   });
-  parsed.observe(document, { childList: true, subtree: true });
-  document.addEventListener("DOMContentLoaded", () => parsed.disconnect(), { once: true });
+  drawn.observe(document, { childList: true, characterData: true, subtree: true });
   globalThis.dlicmdEarly = { applyTheme, times };
 })();
