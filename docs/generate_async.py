@@ -23,6 +23,7 @@ from dlicmd.sdk import (
     label_calls,
     model_calls,
     model_store_calls,
+    output_calls,
     scheduler_calls,
     search_calls,
     search_job,
@@ -142,9 +143,9 @@ _SEARCH = '''class AsyncSearchJob:
 
 def async_client() -> str:
     """Return the source of `dlicmd/sdk/async_client.py`."""
-    parts = [client.Client, exec_calls.ExecCalls, label_calls.LabelCalls, scheduler_calls.SchedulerCalls,
-             search_calls.SearchCalls, model_calls.ModelCalls, model_store_calls.ModelStoreCalls,
-             experiment_calls.ExperimentCalls, data_calls.DataCalls, calls.Calls]
+    parts = [client.Client, exec_calls.ExecCalls, output_calls.OutputCalls, label_calls.LabelCalls,
+             scheduler_calls.SchedulerCalls, search_calls.SearchCalls, model_calls.ModelCalls,
+             model_store_calls.ModelStoreCalls, experiment_calls.ExperimentCalls, data_calls.DataCalls, calls.Calls]
     of_client = [_client_head(), *(text for kind in parts for text in _methods(kind, "Client"))]
     text = "\n".join(of_client) + "\n\n" + "\n".join([_JOB, *_methods(job.Job, "Job"), f"\n{_JOBS}"])
     text += "\n\n" + "\n".join([_SEARCH, *_methods(search_job.SearchJob, "SearchJob")])
@@ -274,9 +275,8 @@ def _imports(text: str) -> str:
     """Return the imports that a text needs, with the places from which the modules of the client import."""
     places = {"in_thread": "dlicmd.sdk.threads", "items": "dlicmd.sdk.threads", "AsyncIterator": "collections.abc",
               "Coroutine": "collections.abc"}
-    for module in (calls, client, exec_calls, label_calls, scheduler_calls, search_calls, model_calls,
-                   model_store_calls,
-                   experiment_calls, data_calls, job, search_job):
+    for module in (calls, client, exec_calls, output_calls, label_calls, scheduler_calls, search_calls, model_calls,
+                   model_store_calls, experiment_calls, data_calls, job, search_job):
         tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:

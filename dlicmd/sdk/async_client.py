@@ -210,16 +210,6 @@ class AsyncClient:
         found: list[Preview] = await self._call("preview", sources)
         return found
 
-    async def conf(self) -> dict[str, Any]:
-        """Call `Client.conf` in a thread."""
-        found: dict[str, Any] = await self._call("conf")
-        return found
-
-    async def extensions(self) -> frozenset[str]:
-        """Call `Client.extensions` in a thread."""
-        found: frozenset[str] = await self._call("extensions")
-        return found
-
     async def status(self) -> str:
         """Call `Client.status` in a thread."""
         found: str = await self._call("status")
@@ -814,6 +804,16 @@ class AsyncClient:
     async def close(self) -> None:
         """Call `Client.close` in a thread."""
         await self._call("close")
+
+    async def conf(self) -> dict[str, Any]:
+        """Call `Client.conf` in a thread."""
+        found: dict[str, Any] = await self._call("conf")
+        return found
+
+    async def extensions(self) -> frozenset[str]:
+        """Call `Client.extensions` in a thread."""
+        found: frozenset[str] = await self._call("extensions")
+        return found
 
 
 class AsyncJob:

@@ -156,6 +156,27 @@ class Calls(Closing):
             raise refused(QueryRefused, "the server refused the query", answer)
         return checked(answer, f"GET {path}")
 
+    def conf(self) -> dict[str, Any]:
+        """Return the configuration of the server.
+
+        Returns:
+            Values by name, as the server sent them. `DLICMD_EXTENSIONS` has the names of the extensions, with commas
+                between them; servers without extensions leave the key out.
+        """
+        return an_object(self._call("GET", wire.CONF))
+
+    def extensions(self) -> frozenset[str]:
+        """Return the names of the extensions that the server offers.
+
+        `docs/rest-extensions.md` lists the extensions. Each call of this method asks the server.
+
+        Returns:
+            Names such as `follow` and `why`. The set is empty for a server without extensions.
+        """
+        named = str(self.conf().get(wire.EXTENSIONS, ""))
+        self._extensions = frozenset(name.strip() for name in named.split(",") if name.strip())
+        return self._extensions
+
     def _call(
         self, method: str, target: str, headers: dict[str, str] | None = None,
         body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,

@@ -21,11 +21,11 @@ from dlicmd.contract.exits import Exit
 from dlicmd.contract.reading import epoch
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import UsageProblem
-from dlicmd.sdk.exec_calls import stamped
 from dlicmd.sdk.follow import Clock, patiently
 from dlicmd.sdk.follow import watch as news
 from dlicmd.sdk.messages import info
 from dlicmd.sdk.objects import Line
+from dlicmd.sdk.output_calls import stamped
 from dlicmd.sdk.transport import Answer
 
 #: Seconds between two calls for new lines: while there are some, and at most.
