@@ -11,7 +11,29 @@
 //                               boxes, and of those with data-active
 "use strict";
 (() => {
-  const { times } = dlicmdEarly;
+  // Shows times in the zone of the browser: <time datetime="…Z"> keeps the server's time in its title.
+  const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const soon = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+
+  function relative(seconds) {
+    const size = Math.abs(seconds);
+    if (size < 60) return soon.format(Math.round(seconds), "second");
+    if (size < 3600) return soon.format(Math.round(seconds / 60), "minute");
+    if (size < 86400) return soon.format(Math.round(seconds / 3600), "hour");
+    return null;
+  }
+
+  function show(node) {
+    const at = new Date(node.getAttribute("datetime"));
+    if (Number.isNaN(at.getTime())) return;
+    const exact = local.format(at);
+    if (!node.dataset.server) node.dataset.server = node.title || node.textContent;
+    const text = (node.dataset.near !== undefined && relative((at - Date.now()) / 1000)) || exact;
+    if (node.textContent !== text) node.textContent = text;
+    node.title = `${exact} · server: ${node.dataset.server}`;
+  }
+
+  const times = (root) => root.querySelectorAll("time[datetime]").forEach(show);
 
   // As the server shows numbers (rendering.py): 5 digits of fractions, and groups of 3 digits.
   function number(value) {
