@@ -28,7 +28,7 @@ from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
 ROOT = Path(limited_work.__file__).parent.parent
-LIMITS = Limits(unpacked_bytes=80 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
+LIMITS = Limits(unpacked_bytes=80 << 20, unpacked_files=20_000, unpack_seconds=60, unpack_memory=192 << 20)
 #: An upper limit of CPU seconds for every archive.
 MOST_SECONDS = 10
 #: Unpacks one archive as the process of the server does.
