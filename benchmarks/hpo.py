@@ -1,4 +1,4 @@
-"""Hyperparameter search, against Optuna with a process per trial and against Ray Tune.
+"""Hyper-parameter search, against Optuna with a process per trial and against Ray Tune.
 
     python benchmarks/hpo.py [wall] [suggestion] [quality] [--ray PYTHON] [--searches 3] [--seeds 20] [--json]
 

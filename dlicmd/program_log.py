@@ -29,7 +29,7 @@ def log(
     Does nothing outside of a job, and in processes of a distributed job with a rank other than 0. Never raises.
 
     Args:
-        values: Name → number, for names that are no Python words. A tensor with one element is a number.
+        values: Name → number, for names that are not Python words. A tensor with one element is a number.
         step: Step that the values belong to. Without `step` and `epoch`, calls with the same names are counted: 0, 1,
             2, ... A later value of the same step replaces an earlier one.
         epoch: Epoch that the values belong to, if there is no `step`.

@@ -226,7 +226,7 @@ def remove_tree(folder: Path) -> None:
     """Remove a folder with its content; if a program has replaced the folder by a link, remove the link.
 
     Links inside are not followed. Permissions that a program took away are restored where needed. Raises OSError when
-    something cannot be removed; a missing folder is no error.
+    something cannot be removed; a missing folder is not an error.
     """
     def retry(remove: Callable[..., Any], path: str, _why: object) -> None:
         if not os.path.lexists(path):

@@ -87,7 +87,7 @@ class Quotas:
         _on_a_team("200 GiB"))
     calls_per_second: int | None = setting(
         None, "DLI_USER_CALLS_PER_SECOND", number(1, 10**6),
-        "maximum calls of one user per second, and at once; further calls wait",
+        "maximum calls of one user per second, also in one burst; further calls wait",
         _on_a_team("100"))
     submissions_per_minute: int | None = setting(
         None, "DLI_USER_SUBMISSIONS_PER_MINUTE", number(1, 10**9), "maximum submissions of one user within a minute",

@@ -195,11 +195,11 @@ class Workload:
     kind: Kind = TRAINING
     #: Id of the workload or search that it is a part of; None if it stands alone.
     parent: str | None = None
-    #: Its place in a search; None if it is no experiment.
+    #: Its place in a search; None if it is not an experiment.
     experiment: Membership | None = None
     #: Id of the workload that it repeats or verifies; None if it is a new one.
     repeats: str | None = None
-    #: What its kernels need; None if it is no service.
+    #: What its kernels need; None if it is not a service.
     service: Service | None = None
     #: The `sigName` of a client of the first product generation; such clients get it back. None for other clients.
     sig_name: str | None = None

@@ -39,6 +39,15 @@ def test_every_error_code_has_an_action() -> None:
     assert not [code for code, action in actions.items() if not action]
 
 
+def test_each_decision_has_one_topic() -> None:
+    topics, _, records = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8").partition("## Quirks")
+    numbers = [int(number) for number in re.findall(r"^## (\d+)\. ", records, re.MULTILINE)]
+    listed: list[int] = []
+    for first, last in re.findall(r"\[(\d+)\]\(#[^)]*\)(?: to \[(\d+)\])?", topics):
+        listed += [number for number in numbers if int(first) <= number <= int(last or first)]
+    assert sorted(listed) == numbers
+
+
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     command = next(line for line in readme.splitlines() if line.startswith("python3 -m venv") and "pytest" in line)

@@ -163,14 +163,14 @@ def held(found: Mapping[str, Any]) -> ApplicationResources:
 
 
 def _request(text: Any, suffix: str) -> ApplicationResources:
-    """Return the amounts in `ncpus=1,ngpus=0,mem=4096`. Parts that are no amounts are skipped."""
+    """Return the amounts in `ncpus=1,ngpus=0,mem=4096`. Parts that are not amounts are skipped."""
     pairs = (part.partition("=") for part in words(text).split(","))
     amounts = {name.strip(): number(value) for name, _, value in pairs}
     return ApplicationResources(*(amounts.get(name + suffix, amounts.get(name)) for name, _ in _COUNTED.values()))
 
 
 def _time(found: Mapping[str, Any], name: str) -> Any:
-    """Return a time in seconds; None for 0. Text that is no number is returned unchanged, because it may be an ISO
+    """Return a time in seconds; None for 0. Text that is not a number is returned unchanged, because it may be an ISO
     time."""
     value = found.get(name)
     seconds = number(value)

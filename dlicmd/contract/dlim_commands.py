@@ -97,7 +97,7 @@ COMMANDS: tuple[DlimCommand, ...] = (
                      "NAME=VALUE")._replace(multiple=True)),
         recorded=True),
     DlimCommand("model start", "NAME", "start the kernels of a model", (
-        ("dlim model start digits", "return at once"),
+        ("dlim model start digits", "return immediately"),
         ("dlim model start digits --wait", "return when it answers"),
     ), 1, 1, (FORCE, WAIT, TIMEOUT), recorded=True),
     DlimCommand("model stop", "NAME", "stop the kernels of a model", (
@@ -192,7 +192,7 @@ BY_COMMAND: dict[str, DlimCommand] = {command.name: command for command in COMMA
 #: Commands whose first operand is the name of a model.
 OF_MODELS = frozenset(command.name for command in COMMANDS
                       if command.operands.startswith("NAME") and not command.name.startswith("runtime"))
-#: Words that are no command → the command that is probably meant.
+#: Words that are not commands → the command that is probably meant.
 SYNONYMS: dict[str, str] = {
     **dict.fromkeys(("list", "ls", "models", "ps"), "model list"),
     **dict.fromkeys(("deploy", "push", "upload", "create", "publish"), "model deploy"),
@@ -208,7 +208,7 @@ SYNONYMS: dict[str, str] = {
     **dict.fromkeys(("infer", "predict", "call", "request", "send", "test"), "invoke"),
     **dict.fromkeys(("explain",), "why"), **dict.fromkeys(("monitor", "watch"), "top"),
 }
-#: Second words of `model` and `runtime` that are no command → the command that is probably meant.
+#: Second words of `model` and `runtime` that are not commands → the command that is probably meant.
 SECOND = {
     **dict.fromkeys(("ls", "get", "ps"), "list"), **dict.fromkeys(("update", "redeploy", "create", "push"), "deploy"),
     **dict.fromkeys(("delete", "remove", "rm", "undelpoy", "undeploi"), "undeploy"),

@@ -26,7 +26,7 @@ _VARIABLE = "--msd-env"
 #: Options whose value is the target of metrics, a URL or `name=value,name=value`. The value may contain a password.
 _PLACES = ("--cs-url-meta", "--cs-rmq-meta")
 _SOURCES = "--data-source"
-#: Values of a connection in a data source that are no secrets. All other values may be secrets.
+#: Values of a connection in a data source that are not secrets. All other values may be secrets.
 _PUBLIC = frozenset({
     "id", "name", "href", "type", "host", "hostname", "server", "port", "database", "dbname", "database_name", "schema",
     "user", "username", "user_name", "bucket", "region", "region_name", "url", "endpoint", "endpoint_url", "account",
@@ -90,7 +90,7 @@ def masked_text(text: str, words: Sequence[str]) -> str:
 
 
 def masked_arguments(words: Sequence[str]) -> list[str]:
-    """Return the words of a program with the values of secret-looking options masked. Numbers are no secrets, and a
+    """Return the words of a program with the values of secret-looking options masked. Numbers are not secrets, and a
     tokenizer is none."""
     masked: list[str] = []
     for before, word in zip(["", *words], words, strict=False):

@@ -92,7 +92,7 @@ def _value(text: str) -> Any:
 
 
 def _recorded(record: Any) -> tuple[str, int | None, str]:
-    """Return the same for a record of metrics. The series is "" if the record has no loss, or is no record."""
+    """Return the same for a record of metrics. The series is "" if the record has no loss, or is not a record."""
     loss = words(at(record, "values", "loss", "value"))
     step = number(at(record, "etimes", "iteration", "value"))
     known = step is not None and 0 <= step < 10**15

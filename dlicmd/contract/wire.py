@@ -233,7 +233,7 @@ WARNING = "warning"
 KEY_HEADER = "Idempotency-Key"
 #: A preference (RFC 7240): the server refuses what it cannot run. Without it, the server answers as the recorded one.
 PREFER, STRICT = "Prefer", "handling=strict"
-#: A preference for GET /execs and GET /execs/{id}: with ARGUMENTS, values and labels, which are no scalars. The
+#: A preference for GET /execs and GET /execs/{id}: with ARGUMENTS, values and labels, which are not scalars. The
 #: recorded clients expect scalars.
 DETAILS = "details"
 PART_FILE = "file"

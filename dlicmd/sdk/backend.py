@@ -202,7 +202,7 @@ def _is_suspended(pid: int) -> bool:
 def is_own(where: str) -> bool:
     """Return whether HOST:PORT is the local backend of this user, which speaks plain http on the loopback.
 
-    Only this user can write the file of the backend: so this is no guess.
+    Only this user can write the file of the backend: so this is not a guess.
     """
     host, _, port = where.rpartition(":")
     found = find() if host in LOOPBACK else None

@@ -361,14 +361,14 @@ def open_transport(
 
 
 def server_url(host: str, port: int | None, http: bool) -> str:
-    """Return scheme, host and port of a server as a URL. Raises UsageProblem when `host` is no host name or address."""
+    """Return scheme, host and port of a server as a URL. Raises UsageProblem for a wrong host name or address."""
     name = _host_name(host, http)
     where = name if port is None or port < 0 else f"{name}:{port}"
     return f"{'http' if http else 'https'}://{where}"
 
 
 def _host_name(host: str, http: bool) -> str:
-    """Return `host` without its scheme, and an IPv6 address in brackets. Raises UsageProblem when `host` is no host
+    """Return `host` without its scheme, and an IPv6 address in brackets. Raises UsageProblem when `host` is not a host
     name or address, or names plain http without `http`."""
     scheme, _, rest = host.rpartition("://")
     if scheme.lower() == "http" and not http:

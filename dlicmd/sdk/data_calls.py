@@ -147,7 +147,7 @@ def _file(path: Path, top: Path) -> _Sent:
     """Return a file to send, with its name below a folder. Raises PackageError, OSError."""
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
-        raise PackageError(f"'{path}' is no file, so it cannot be uploaded; remove it")
+        raise PackageError(f"'{path}' is not a file, so it cannot be uploaded; remove it")
     return path.relative_to(top).as_posix(), path, about.st_size
 
 

@@ -174,7 +174,7 @@ class ExecCalls(OutputCalls):
 
         Raises:
             NoSuchExec: No exec has this id.
-            Denied: The user is no administrator.
+            Denied: The user is not an administrator.
             ServerError: The exec cannot be resized (HTTP 409), or the number is not possible (HTTP 400).
         """
         body = json.dumps({wire.SLOTS: slots}).encode()

@@ -18,7 +18,7 @@ _INTEGER = 2
 
 def records(chunks: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the records in lines that arrive in pieces, each with the number of its file. An empty line separates
-    files. Lines that are no records are left out."""
+    files. Lines that are not records are left out."""
     file = 1
     for line in split_lines(chunks):
         file += not line

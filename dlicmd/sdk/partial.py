@@ -225,7 +225,7 @@ def _lock(note: FileIO, path: Path) -> bool:
 
 
 def _label(note: FileIO) -> Label | None:
-    """Return the label in a note; an empty label if the note was never finished; None if the file is no note."""
+    """Return the label in a note; an empty label if the note was never finished; None if the file is not a note."""
     note.seek(0)
     text = note.read(_MOST)
     if not text:

@@ -74,7 +74,7 @@ class Repeating:
                 answer = self._once(request)
                 why, asked = _trouble(request, answer)
                 answer.repeated, silent = lost, False
-                # The server still works on our earlier attempt. This wait is no failure and does not count as a
+                # The server still works on our earlier attempt. This wait is not a failure and does not count as a
                 # repetition.
                 waiting = answer.status == IN_FLIGHT and time.monotonic() < patience
                 if not why or not (left or waiting) or (asked or 0.0) > MOST_RETRY_AFTER:

@@ -171,7 +171,7 @@ def _command_of(file: Path) -> tuple[str, ...]:
 
 
 def _names_its_program(file: Path) -> bool:
-    """Return whether the system can start a file: it is no text, or its first line names the program that runs it."""
+    """Return whether the system can start a file: it is not text, or its first line names the program that runs it."""
     try:
         with file.open("rb") as opened:
             head = opened.read(512)

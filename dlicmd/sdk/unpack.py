@@ -156,7 +156,7 @@ def _check_target(staged: Path | None, folder: Path, name: PurePosixPath, force:
 
 
 def _check_folder(path: Path) -> None:
-    """Raise ResultError when the path exists and is no folder, or is a link to one."""
+    """Raise ResultError when the path exists and is not a folder, or is a link to one."""
     if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
         raise ResultError(f"nothing was unpacked: {path} exists already and is not a folder; move it, "
                           "or choose --to DIR")

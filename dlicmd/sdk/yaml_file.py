@@ -67,7 +67,7 @@ class YamlPlace:
 
     def entries(self, what: str) -> list[tuple[str, YamlPlace, YamlPlace]]:
         """Return key, place of the key and place of the value for each entry of a mapping, in order. Raises
-        UsageProblem when the value is no mapping, or when a key occurs twice."""
+        UsageProblem when the value is not a mapping, or when a key occurs twice."""
         if not self.is_mapping:
             self.refuse(f"{what} needs lines of 'name: value'")
         found: dict[str, tuple[str, YamlPlace, YamlPlace]] = {}

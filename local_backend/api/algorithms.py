@@ -1,4 +1,4 @@
-"""Algorithms of searches. These routes come before those of searches, because `algorithm` is no search."""
+"""Algorithms of searches. These routes come before those of searches, because `algorithm` is not a search."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ async def submit(
 async def check(
     request: Request, services: TheServices, caller: TheCaller, args: str | None = None,
 ) -> Response:
-    """Refuse what a submission with `Prefer: handling=strict` refuses, as far as that needs no file. Nothing is
+    """Refuse what a submission with `Prefer: handling=strict` refuses, except for checks of files. Nothing is
     stored."""
     folder = services.submissions.folder()
     try:
@@ -209,7 +209,8 @@ def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str
 @router.delete(wire.EXECS + "/{exec_id}", status_code=204)
 @about(OWN_EXECS, errors={400: "exec.not_found"})
 def delete(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
-    """Delete an exec and its files. A running exec is stopped first. The exec disappears from every list at once."""
+    """Delete an exec and its files. A running exec is stopped first. The exec disappears from every list
+    immediately."""
     services.execs.delete(caller, exec_id)
     return Response(status_code=204)
 

@@ -10,7 +10,7 @@
    /readyz need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and
    do: users have access to their own execs only.
 4. Turn: few calls of one user are computed at the same time, and at a limited rate (services/load.py). If the
-   user of a token is not known yet, the call takes a turn of its address, which is no name of a user. Logons have
+   user of a token is not known yet, the call takes a turn of its address, which is not the name of a user. Logons have
    turns of their own (services/turns.py).
 5. Body: its size and its pace are limited (bodies.py).
 

@@ -86,7 +86,7 @@ async def redeploy(
     request: Request, services: TheServices, caller: TheCaller, m: str, kernel_type: KernelType = None
 ) -> JsonAnswer[ModelObject]:
     """Deploy the next revision of a model. A started model moves to it when its kernels are ready; if they cannot
-    start, the former revision goes on."""
+    start, the earlier revision continues."""
     return await _deployed(request, services, caller, m, kernel_type, None)
 
 

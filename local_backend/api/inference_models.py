@@ -176,7 +176,7 @@ async def change_profile(
     request: Request, services: TheServices, caller: TheCaller, m: str
 ) -> JsonAnswer[dict[str, Any]]:
     """Change the profile of a model. Keys that the body leaves out stay. What kernels get at their start changes only
-    while the model is stopped; everything else counts at once."""
+    while the model is stopped; everything else takes effect immediately."""
     given = await json_of(request)
     return JsonAnswer(await run_in_threadpool(services.models.change_profile, caller, m, given))
 
@@ -243,7 +243,7 @@ def logs(  # noqa: PLR0917
     start: Annotated[str, Query(alias=dlim.FROM, description=f"`{dlim.NEXT_OFFSET}` of the answer before")] = "0",
     revision: Annotated[str | None, Query(description="number of a revision")] = None,
 ) -> Response:
-    """Return a part of what a kernel has written. Without `kernel`, later parts go on with kernels that have started
+    """Return a part of what a kernel has written. Without `kernel`, later parts continue with kernels that have started
     since."""
     piece = services.model_logs.read(
         caller, m, stream, whole(kernel, "kernel", 1) if kernel else None, whole(start, dlim.FROM, 0, 18),

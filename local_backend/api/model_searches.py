@@ -78,7 +78,7 @@ def stop(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
 @router.put(_ONE + "/force", status_code=204)
 @about(OWN, errors={400: "search.ended", **UNKNOWN})
 def force(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
-    """Stop a search at once."""
+    """Stop a search, and kill its running experiments."""
     services.searches.stop(caller, t, force=True)
     return Response(status_code=204)
 
@@ -86,7 +86,7 @@ def force(services: TheServices, caller: TheCaller, m: str, t: str) -> Response:
 @router.put(_ONE + "/restart")
 @about(OWN, errors={400: "search.not_stopped", **UNKNOWN, 507: "quota.searches"})
 def restart(services: TheServices, caller: TheCaller, m: str, t: str) -> JsonAnswer[SearchCreated]:
-    """Let a stopped or failed search go on."""
+    """Continue a stopped or failed search."""
     return JsonAnswer(created(services.searches.restart(caller, t).name))
 
 

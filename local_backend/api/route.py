@@ -33,7 +33,7 @@ class _Strict(Request):
 
     async def json(self) -> Any:
         """Return the body as JSON. A large body is read in the turn of the user; without a token, in the turn of the
-        address, which is no name of a user. Raises BodyRefused (`body.json`, `load.busy`)."""
+        address, which is not the name of a user. Raises BodyRefused (`body.json`, `load.busy`)."""
         body, caller = await self.body(), self.scope[CALLER]
         try:
             if len(body) <= _SMALL:

@@ -110,7 +110,7 @@ def stop(services: TheServices, caller: TheCaller, n: Name) -> Response:
 @router.put(_ONE + "/force", status_code=204)
 @about(OWN, errors={400: "search.ended", **UNKNOWN})
 def force(services: TheServices, caller: TheCaller, n: Name) -> Response:
-    """Stop a search at once. Its running experiments are killed and end later."""
+    """Stop a search, and kill its running experiments. They may end after the answer."""
     services.searches.stop(caller, n, force=True)
     return Response(status_code=204)
 
@@ -118,7 +118,7 @@ def force(services: TheServices, caller: TheCaller, n: Name) -> Response:
 @router.put(_ONE + "/restart")
 @about(OWN, errors={400: "search.not_stopped", **UNKNOWN, 507: "quota.searches"})
 def restart(services: TheServices, caller: TheCaller, n: Name) -> JsonAnswer[SearchCreated]:
-    """Let a stopped or failed search go on. Experiments that the stop has killed run again; the others keep their
+    """Continue a stopped or failed search. Experiments that the stop has killed run again; the others keep their
     results."""
     return JsonAnswer(created(services.searches.restart(caller, n).name))
 

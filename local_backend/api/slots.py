@@ -24,7 +24,7 @@ router = APIRouter(tags=["execs"], route_class=Route)
 def resize(
     services: TheServices, caller: TheCaller, exec_id: str, body: Annotated[Any, Body()] = None
 ) -> JsonAnswer[Resized]:
-    """Fix the number of slots of a running elastic exec to `slots`, at once. Its workers start and stop in the
+    """Fix the number of slots of a running elastic exec to `slots`. Its workers start and stop in the
     following moments. 0 parks the exec. null returns the decision to the scheduler. The answer is 409 when the exec
     cannot be resized now, or never; nothing changes then. Only for administrators, because the scheduler does not
     share out fixed slots."""

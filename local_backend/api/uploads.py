@@ -29,7 +29,7 @@ async def upload_of(
     request: Request, services: Services, caller: Caller, action: str, *, packed: bool = False, folders: bool = False
 ) -> AsyncIterator[tuple[ReceivedUpload, Path]]:
     """Yield a body with files, and the folder that they are in until the end of the block. An error in the block is
-    answered when the client has sent the rest of its body. With `packed`, a body that is no form is one archive. With
+    answered when the client has sent the rest of its body. With `packed`, a body without a form is one archive. With
     `folders`, a form may have all files of a folder."""
     folder = services.submissions.folder()
     try:

@@ -90,10 +90,10 @@ def list_tokens(user: str | None, output: str) -> None:
 @click.argument("name")
 @_user
 def revoke(name: str, user: str | None) -> None:
-    """Revoke the token with this name or id at once."""
+    """Revoke the token with this name or id immediately."""
     path = f"{wire.TOKENS}/{quote(name, safe='')}{_query(user)}"
     if name in ("", ".", ".."):
-        raise click.UsageError(f"'{name}' is no name of a token")
+        raise click.UsageError(f"'{name}' is not a valid name of a token")
     _asked("DELETE", path, None, lambda tokens, caller: tokens.revoke(caller, name, user))
     click.echo(f"revoked {name}")
 

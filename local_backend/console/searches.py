@@ -253,7 +253,7 @@ async def force(request: Request, services: TheServices, caller: TheCaller, name
 
 @router.post(_ONE + "/restart")
 async def restart(request: Request, services: TheServices, caller: TheCaller, name: str) -> Response:
-    """Let a stopped or failed search go on."""
+    """Continue a stopped or failed search."""
     row = await run_in_threadpool(services.searches.restart, caller, name)
     return done(request, search_path(row.name))
 

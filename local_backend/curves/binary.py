@@ -105,7 +105,7 @@ class EventsReader:
 
 
 def _scalar(message: bytes) -> tuple[str, float] | None:
-    """Return name and number of a Summary.Value: tag = 1, simple_value = 2, tensor = 8; None if it is no scalar."""
+    """Return name and number of a Summary.Value: tag = 1, simple_value = 2, tensor = 8; None if it is not a scalar."""
     name, amount = "", None
     for field, value in fields(message):
         match field, value:

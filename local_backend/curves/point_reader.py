@@ -28,7 +28,7 @@ from local_backend.curves.layout import (
 from local_backend.curves.model import SOURCES, UNITS, clean
 from local_backend.curves.points import entries
 
-#: Opens a file of the folder; None for one that is missing, or that is no plain file.
+#: Opens a file of the folder; None for one that is missing, or that is not a plain file.
 Open = Callable[[str], BinaryIO | None]
 _LONGEST = 4 << 20
 #: Least number of columns for which a level is chosen, and maximum number of records for each column.

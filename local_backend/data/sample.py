@@ -161,7 +161,7 @@ def _head(file: BinaryIO) -> str | None:
 
 def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:
     """Return `format`, `shape`, `dtype`, `rowCount` and, for plain numbers and texts, the first `rows`. A row has one
-    element, or the first elements of a row with more dimensions. Raises ValueError if the file is no array."""
+    element, or the first elements of a row with more dimensions. Raises ValueError if the file is not an array."""
     shape, descr, by_columns = _header(file)
     found: dict[str, Any] = {
         "format": "numpy", "shape": list(shape), "dtype": _type(descr), "rowCount": shape[0] if shape else 1,
@@ -190,7 +190,7 @@ def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:
 
 def npz(file: BinaryIO, most_rows: int) -> dict[str, Any]:
     """Return `format`, the `arrays` with `name`, `shape` and `dtype`, and the first `rows` of the first array. Raises
-    ValueError if the file is no archive of arrays."""
+    ValueError if the file is not an archive of arrays."""
     try:
         with zipfile.ZipFile(file) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]

@@ -70,7 +70,7 @@ class RabbitChannel:
             raise Trouble("the broker has no queue for the message", done) from None
         except network.AddressRefused as problem:
             raise Trouble(str(problem)) from None
-        except Exception as problem:  # some connection errors of pika are no AMQPErrors or OSErrors
+        except Exception as problem:  # some connection errors of pika are neither AMQPErrors nor OSErrors
             self.close()
             kind = RecordRefused if getattr(problem, "reply_code", 0) == _CONTENT else Trouble
             raise kind(_reason(problem), done) from None

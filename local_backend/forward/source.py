@@ -32,7 +32,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Batch:
-    """The result of a read: lines, the offsets at which to continue, and how many bytes were no metrics."""
+    """The result of a read: lines, the offsets at which to continue, and how many bytes were not metrics."""
 
     lines: list[SourceLine]
     offsets: dict[str, int]
@@ -71,7 +71,7 @@ def read(logs: Path, offsets: Mapping[str, int], most: int, final: bool) -> Batc
 
 def written(logs: Path, final: bool) -> Iterator[bytes]:
     """Yield the metrics of all files as they are now, in pieces of whole lines. An empty line separates two files.
-    Lines that are no metrics are left out, and so is an incomplete last line, unless `final`. Raises OSError."""
+    Lines that are not metrics are left out, and so is an incomplete last line, unless `final`. Raises OSError."""
     between = b""
     for name in _files(logs):
         file = open_regular(logs / name, logs.parent.parent)

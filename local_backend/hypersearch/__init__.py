@@ -1,1 +1,1 @@
-"""Hyperparameter search: definitions, spaces, algorithms, and the processes that suggest experiments."""
+"""Hyper-parameter search: definitions, spaces, algorithms, and the processes that suggest experiments."""

@@ -55,7 +55,7 @@ class _NotFinite(ValueError):
 
 
 class _NotLiteral(Exception):
-    """The text is no Python literal. The text says where."""
+    """The text is not a Python literal. The text says where."""
 
 
 def _constant(word: str) -> float:

@@ -39,9 +39,9 @@ def find(
     definition: Definition, open_file: Callable[[], BinaryIO | None], exists: bool,
     curves: Callable[[Sequence[str]], Sequence[Mapping[str, Any]]],
 ) -> Found:
-    """Return the values of an experiment that has ended. `open_file` opens val_dict_list.json, None if it is no plain
-    file; `exists` says whether there is anything of that name. `curves` returns the curves with these names, without
-    names all.
+    """Return the values of an experiment that has ended. `open_file` opens val_dict_list.json, None unless it is a
+    plain file; `exists` says whether there is anything of that name. `curves` returns the curves with these names;
+    without names, all.
 
     Raises NoObjective, OSError.
     """

@@ -126,7 +126,7 @@ def _checked(definition: Definition, suggestion: Mapping[str, Any]) -> dict[str,
     found: dict[str, Value] = {}
     for name, value in suggestion.items():
         if name not in known:
-            raise SuggesterFailed(f"the algorithm {definition.algorithm} suggested {name!r}, which is no parameter")
+            raise SuggesterFailed(f"the algorithm {definition.algorithm} suggested {name!r}, which is not a parameter")
         try:
             number = _text(str(value)) if known[name].data == "STR" else float(value)
             found[name] = int(number) if known[name].data == "INT" else number

@@ -55,7 +55,7 @@ class Sandbox:
         self._user, self._mounts, self._ipc, self._pid = [
             os.open(f"/proc/{first}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
         self._owner = fcntl.ioctl(self._pid, _NS_GET_USERNS)
-        #: The processes that hold the namespaces. They are below this process, and are no processes of the job.
+        #: The processes that hold the namespaces. They are below this process, and are not processes of the job.
         self.processes = frozenset({holder.pid, first, *(child.pid for child in psutil.Process(first).children())})
 
     @classmethod

@@ -42,7 +42,7 @@ class Reclaim:
 
         With the slots, the plan of the job must stay within its share. The plan of a victim must have more than its
         share, and a reclaim grace that the job has waited for. The youngest victims come first, and only if all of
-        them free enough. A job that shares its slot is no victim: its end makes no room for a job that needs whole
+        them free enough. A job that shares its slot is not a victim: its end makes no room for a job that needs whole
         slots. Elastic jobs are no victims either: they make room without being stopped.
         """
         if not self._wanting:

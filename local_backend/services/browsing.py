@@ -106,7 +106,7 @@ class BrowseService:
 
 
 def _entry(found: os.DirEntry[str], folder: str, sight: DataSight) -> BrowsedEntry | None:
-    """Return an entry of a folder; None for what jobs of the caller do not see, and for what is no file or folder."""
+    """Return a file or folder in a folder; None for other entries, and for those that jobs of the caller do not see."""
     try:
         about = found.stat()
     except OSError:

@@ -215,7 +215,7 @@ class ExecService:
         known = self.base.database.read(lambda c: run_lists.value_spellings(c, listed, name))
         found = next((one for one in known if one.name == name), next(iter(known), None))
         if found is None:
-            raise Invalid("query.sort", f"sort_by: {name[:80]!r} is no field, and no listed exec has a metric or a "
+            raise Invalid("query.sort", f"sort_by: {name[:80]!r} is not a field, and no listed exec has a metric or a "
                           "parameter of this name")
         return found
 

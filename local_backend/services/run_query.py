@@ -76,7 +76,7 @@ def _term(negated: bool, word: str) -> Term:
 
 
 def _of_field(name: str, value: str, negated: bool) -> Term | None:
-    """Return the term of NAME:VALUE, None for a name that is no field."""
+    """Return the term of NAME:VALUE, None for a name that is not a field."""
     if name in _TEXTS:
         return Term(_TEXTS[name], (value,), negated)
     if name == "state":

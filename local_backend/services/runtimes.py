@@ -72,7 +72,7 @@ class RuntimeService:
         if row is None:
             known = ", ".join(one.name for one in self.list(Caller(user, False)))
             raise NotFound("runtime.not_found", f"Runtime {shown(name)} does not exist, or belongs to another user who "
-                                                f"is no administrator; runtimes are {known}. Make one with dlim "
+                                                f"is not an administrator; runtimes are {known}. Make one with dlim "
                                                 "runtime create, or name one of these in model.json")
         return row
 

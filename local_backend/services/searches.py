@@ -199,7 +199,7 @@ class SearchService:
         return row
 
     def restart(self, caller: Caller, name: str) -> SearchRow:
-        """Let a stopped or failed search go on. Raises NotFound (`search.not_found`), Conflict (`search.not_stopped`),
+        """Continue a stopped or failed search. Raises NotFound (`search.not_found`), Conflict (`search.not_stopped`),
         OverQuota."""
         with self.base.recorded(caller, "hpo.restart", name):
             row = self.find(caller, name)
@@ -383,7 +383,7 @@ def _check_places(definition: Definition, spec: Workload) -> None:
     found = experiments.misspelled([*spec.program.arguments, *(spec.program.user_cmd or ())], names)
     if found is not None:
         wrong, near = found
-        raise Invalid("search.definition", f"modelSpec: args has {{{wrong}}}, which is no parameter of the search; "
+        raise Invalid("search.definition", f"modelSpec: args has {{{wrong}}}, which is not a parameter of the search; "
                                            f"write {{{near}}}, or another one of {', '.join(names)}")
 
 
@@ -461,7 +461,7 @@ class ExperimentWork:
             return objective.find(definition, lambda: paths.opened(paths.objective),
                                   paths.objective.is_symlink() or paths.objective.exists(), curves)
         except PermissionError:
-            raise NoObjective(f"the server has no permission to read {objective.FILE} in RESULT_DIR") from None
+            raise NoObjective(f"the server is not permitted to read {objective.FILE} in RESULT_DIR") from None
 
     def wake(self) -> None:
         """Let the supervisor look at the execs now."""

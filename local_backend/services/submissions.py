@@ -274,7 +274,7 @@ class SubmissionService:
             create(checked.new, checked.roots)
         try:
             folder.mkdir(mode=0o700, parents=True)
-            # As if elastic: the path of a program that is no Python depends on the exec.
+            # As if elastic: the path of a program that is not Python depends on the exec.
             program = place(request.upload, checked.spec.program, folder, limits, elastic=True)
             if (folder / (program.model_dir or "") / CONFIG).is_dir():
                 raise Invalid("submission.files", f"the upload has a folder {CONFIG}; the server writes a file there")

@@ -22,7 +22,7 @@ from local_backend.store.schema import exec_tags, exec_texts, execs, favorites, 
 from local_backend.store.states import MOVES, shown_as
 from local_backend.workload import TRAINING
 
-#: Orders that are no columns, and the order of submission.
+#: Orders that are not columns, and the order of submission.
 STATE, TAG, FAVORITE, NUMBER = "state", "tag", "favorite", "number"
 #: Any search.
 ANY = "*"
@@ -241,7 +241,7 @@ def _has_value(name: ValueName, value: str) -> ColumnElement[bool]:
     stored = execs.c.number.in_(exec_values.equal(name, value))
     if name.kind:
         return stored
-    # `--lr 0.1`, `--lr=0.1`, `-lr 0.1` and `lr=0.1` are words between spaces, also those that are no stored values.
+    # `--lr 0.1`, `--lr=0.1`, `-lr 0.1` and `lr=0.1` are words between spaces, also those that are not stored values.
     begins = ((" ", "="), ("-", "="), ("-", " "))
     return or_(stored, *(_text_has(f"{begin}{name.name.lower()}{middle}{value} ") for begin, middle in begins))
 
@@ -259,7 +259,7 @@ def _tagged(condition: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def _order(wanted: ListedExecs) -> list[ColumnElement[Any]]:
-    """Return what a list is sorted by, if it is no value. Rows without a cell are the smallest; those without tags come
+    """Return the order of a list, if it is not a value. Rows without a cell are the smallest; those without tags come
     last. Of equal rows, the older comes first."""
     sort = str(wanted.sort)
     if sort == NUMBER:

@@ -105,7 +105,7 @@ def arguments_of(program: Program, paths: ExecPaths) -> tuple[str, ...]:
 
 
 def _as_submitted(program: Program, paths: ExecPaths) -> Program:
-    """Return a program as it was uploaded: a script that is no Python has become a command with the path of the file
+    """Return a program as it was uploaded: a script that is not Python has become a command with the path of the file
     in the folder of its exec (place.py)."""
     folder = f"{(paths.submitted / (program.model_dir or '')).absolute()}/"
     if not program.user_cmd or not program.user_cmd[0].startswith(folder):

@@ -47,7 +47,7 @@ def _others(tree: ast.Module, near: Path) -> Iterator[tuple[str, ast.Module]]:
 
 
 def _parsed(place: Path) -> ast.Module | None:
-    """Return the source of a file of stored code; None for one that is too large, or is no Python."""
+    """Return the source of a file of stored code; None for one that is too large, or is not Python."""
     try:
         with place.open("rb") as file:
             text = file.read(_LARGEST + 1)

@@ -36,7 +36,7 @@ class ReceivedUpload:
     #: Whether the names of the files are paths in a folder, as browsers send them; otherwise only their last parts
     #: count.
     is_folder: bool = False
-    #: Files and folders of a browser's folder that are no part of the code; names of folders end with a slash.
+    #: Files and folders of a browser's folder that are not part of the code; names of folders end with a slash.
     left_out: Sequence[str] = ()
     #: The other texts of a form, by name.
     texts: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ async def receive(
 ) -> ReceivedUpload:
     """Read a whole body. Write its files into `folder`, under names of the server.
 
-    `most` limits the bytes of the body, and `parts` the parts of a form. With `packed`, a body that is no form is one
+    `most` limits the bytes of the body, and `parts` the parts of a form. With `packed`, a body without a form is one
     archive. Written files stay when this raises: the caller removes the folder.
 
     Raises:

@@ -99,7 +99,7 @@ def tell(
 
 def tell_together(what: str, outcomes: Iterable[Mapping[str, Any]], output: Output, *, over_is_done: bool) -> int:
     """Print the outcomes that `Client.stop_applications` returned, and return the exit code. With `over_is_done`, an
-    application that has ended is no failure."""
+    application that has ended is not a failure."""
     code, found = Exit.DONE, []
     for one in outcomes:
         name, said = (str(one.get(key, "")) for key in (wire.ID, wire.MESSAGE))

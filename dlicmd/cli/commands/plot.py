@@ -91,7 +91,7 @@ def _selected(jobs: Sequence[Metrics], patterns: Sequence[str], lack: str) -> li
 
 
 def _lost(job: Metrics, names: Collection[str]) -> int:
-    """Return how many values of these metrics are no points."""
+    """Return how many values of these metrics are not points."""
     return sum(count for name, count in job.left.items() if name in names)
 
 

@@ -101,7 +101,7 @@ def _list(session: Session) -> int:
         command = hints.command("result", exec_id, found.files[0].path if len(found.files) == 1 else "--all")
         info(f"{file_count(len(found.files))}, {show_size(total)}; fetch with: {command}")
     if not found.complete:
-        info("the list is not complete: some names cannot be shown, the server has no permission to read a "
+        info("the list is not complete: some names cannot be shown, the server is not permitted to read a "
              "folder, or there are more files")
     return Exit.DONE
 

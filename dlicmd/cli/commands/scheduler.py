@@ -78,7 +78,7 @@ def app_stop_all(session: Session) -> int:
 
 def _stop(session: Session, names: Sequence[str], has_ended: Callable[[str], bool] | None = None) -> int:
     """Stop applications, several in one call if the server offers that; the original client sends one call for each.
-    Return the exit code. With `has_ended`, an application that has ended is no failure."""
+    Return the exit code. With `has_ended`, an application that has ended is not a failure."""
     client = session.client
     if len(names) > 1 and not session.output.is_original and wire.EXT_STOP_MANY in client.extensions():
         return tell_together(_STOP, client.stop_applications(names), session.output, over_is_done=has_ended is not None)

@@ -14,7 +14,7 @@ def _of(text: str) -> Any:
     return Field(description=text)
 
 
-#: What a user did, or tried to do. `from` is a keyword of the language, so this is no class.
+#: What a user did, or tried to do. `from` is a keyword of the language, so this is not a class.
 AuditRecordObject = TypedDict("AuditRecordObject", {
     "time": Annotated[str, _of("When it ended")],
     "user": Annotated[str, _of("The user")],

@@ -50,7 +50,7 @@ class LastMetric(TypedDict):
 
 
 class MoreOfExec(TypedDict, total=False):
-    """Fields of an exec that are no scalars."""
+    """Fields of an exec that are not scalars."""
 
     arguments: list[str] | None
     lastMetrics: dict[str, LastMetric] | None

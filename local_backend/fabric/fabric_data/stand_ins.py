@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def stand_in(value: Any, kind: Any, float_type: np.dtype[Any] | None) -> pyarrow.Scalar:
     """Return `value` as a scalar of this Arrow type. With `float_type`, floating-point numbers must fit that type,
     too. Raises DataProblem if the value does not fit, or part of it would be lost. Rounding of floating-point
-    numbers is no loss."""
+    numbers is not a loss."""
     import pyarrow as pa
 
     try:

@@ -86,7 +86,7 @@ class EventAnswer:
         self.exchange = exchange
 
     def part(self, body: bytes, more: bool, meta: bytes) -> None:
-        """Send a part as an event. An empty last part is no event."""
+        """Send a part as an event. An empty last part is not an event."""
         exchange = self.exchange
         if not exchange.streaming:
             exchange.begin(200, wire.EVENTS, [("cache-control", "no-cache")])

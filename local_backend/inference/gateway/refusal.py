@@ -120,7 +120,7 @@ def kernel_failed(sentence: str, meta: bytes = b"") -> Refused:
 
 
 def read_meta(meta: bytes) -> dict[str, Any]:
-    """Return the metadata of a reply; {} for what is no JSON object."""
+    """Return the metadata of a reply; {} for what is not a JSON object."""
     try:
         found = json.loads(meta)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def no_memory() -> Refused:
 
 
 def bad_request(sentence: str, *, close: bool = False) -> Refused:
-    """Return the refusal of a request that is no well-formed request."""
+    """Return the refusal of a malformed request."""
     return Refused(400, "inference.request", sentence, close=close)
 
 

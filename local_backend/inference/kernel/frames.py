@@ -56,7 +56,7 @@ HELLO_LIMIT = 4096
 
 
 class Malformed(Exception):
-    """The peer sent bytes that are no frame of this protocol."""
+    """The peer sent bytes that are not a frame of this protocol."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from local_backend.inference.kernel import frames, tensors
 from local_backend.inference.kernel.kernel_log import log_warn
 from local_backend.inference.kernel.tensors import TensorRequest
 
-#: Bytes as `str`: what is no UTF-8 comes back unchanged if the kernel returns it.
+#: Bytes as `str`: what is not UTF-8 comes back unchanged if the kernel returns it.
 _ENCODING, _ERRORS = "utf-8", "surrogateescape"
 #: Sends bytes to the gateway at once. Returns False if the connection is lost.
 Send = Callable[[Iterable[bytes]], bool]
@@ -171,7 +171,7 @@ class TaskContext:
     def set_tensors(self, outputs: Any) -> bool:
         """Answer with tensors (name → numpy array, torch tensor or list), in JSON or binary form as requested.
 
-        Raises TaskError for a value that is no tensor.
+        Raises TaskError for a value that is not a tensor.
         """
         found = tensors.write(outputs, self.tensor_request())
         kind = "application/json" if found.header_length is None else "application/octet-stream"

@@ -254,7 +254,7 @@ def _plain_array(value: Any) -> np.ndarray:
 def write(outputs: Any, request: TensorRequest) -> TensorAnswer:
     """Return the answer to a request. `outputs`: name → array, tensor of torch, or list; or one of them alone.
 
-    OIP gets OIP. Plain JSON gets {"predictions": …}. Raises TaskError for values that are no tensors.
+    OIP gets OIP. Plain JSON gets {"predictions": …}. Raises TaskError for values that are not tensors.
     """
     named = dict(outputs) if isinstance(outputs, Mapping) else {"output": outputs}
     if request.plain is not None:
@@ -334,7 +334,7 @@ def _to_bytes(array: np.ndarray, datatype: str) -> bytes:
 
 
 def _listed(array: np.ndarray, datatype: str) -> Any:
-    """Return an array as JSON values. Raises TaskError for bytes that are no text."""
+    """Return an array as JSON values. Raises TaskError for bytes that are not text."""
     if datatype == "BF16":
         return from_bf16(array).tolist()
     if datatype != "BYTES":

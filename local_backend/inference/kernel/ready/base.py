@@ -69,7 +69,7 @@ def model_of(description: Mapping[str, Any]) -> ReadyModel:
 
 
 def shown_shape(shape: Iterable[object]) -> str:
-    """Return a shape as people write it: `any x 1 x 8 x 8`. What is no positive number is any size."""
+    """Return a shape as people write it: `any x 1 x 8 x 8`. What is not a positive number is any size."""
     return " x ".join(str(size) if isinstance(size, int) and size > 0 else "any" for size in shape)
 
 

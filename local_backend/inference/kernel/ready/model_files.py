@@ -27,7 +27,7 @@ _STATES, _FINAL = ("_optimizer_state", "_ema"), "model_epoch_final"
 _DEFINES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 #: Most bytes of a file that is read, and most Python files whose classes are listed.
 _LARGEST, _MOST_FILES = 1 << 20, 200
-#: Ends of the names of base classes in other packages that are no modules.
+#: Ends of the names of base classes in other packages that are not modules.
 _NO_MODULES = ("Callback", "Dataset", "Enum", "Exception", "Kernel", "NamedTuple", "Sampler")
 #: Packages whose classes are in files with weights alone.
 _OF_WEIGHTS = frozenset({"torch", "collections", "numpy", "_codecs"})
