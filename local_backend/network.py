@@ -2,7 +2,7 @@
 
 The server refuses link-local addresses and other addresses at which clouds give credentials to every caller on the
 machine, in all forms in which an IPv6 address contains an IPv4 address. It refuses addresses that belong to no single
-machine. A server for several users also refuses its own loopback. A name is resolved
+machine. A server for a team also refuses its own loopback. A name is resolved
 once, and the connection goes to the address that was checked: a different DNS answer a moment later has no effect.
 """
 

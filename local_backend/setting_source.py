@@ -13,7 +13,7 @@ from local_backend.setting_kinds import Setting
 
 #: The file in DLICMD_HOME.
 SETTINGS_FILE = "server.yaml"
-#: Address and TLS of a server for several users. An embedded server ignores them in environment and file.
+#: Address and TLS of a server for a team. An embedded server ignores them in environment and file.
 _ADDRESS = ("DLI_HOST", "DLI_PORT", "DLI_TLS_CERT", "DLI_TLS_KEY")
 
 

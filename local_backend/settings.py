@@ -56,13 +56,13 @@ class Limits:
 
 def _on_a_team(limit: str) -> str:
     """Return the text of a default that only servers for several users have."""
-    return f"{limit} on a server for several users, else no limit"
+    return f"{limit} on a server for a team, else no limit"
 
 
 @dataclass(frozen=True)
 class Quotas:
     """Quotas of each user, and how long ended execs are kept; None means no limit. Bytes are those of programs, results
-    and logs. A server for several users begins with the quotas of `for_a_team`."""
+    and logs. A server for a team begins with the quotas of `for_a_team`."""
 
     active_execs: int | None = setting(
         None, "DLI_USER_ACTIVE_EXECS", number(1, 10**9), "maximum pending and running execs of one user",
@@ -111,7 +111,7 @@ class Quotas:
 
     @classmethod
     def for_a_team(cls, **given: Any) -> Quotas:
-        """Return the quotas of a server for several users: those given, and defaults for the others."""
+        """Return the quotas of a server for a team: those given, and defaults for the others."""
         return cls(**{
             "active_execs": 1000, "active_searches": 20, "stored_searches": 1000, "models": 200, "started_models": 50,
             "stored_bytes": 200 * 2**30, "calls_per_second": 100, "submissions_per_minute": 300, "streams": 64,

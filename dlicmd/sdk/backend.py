@@ -303,7 +303,7 @@ def _mind_team(place: Path) -> None:
         return
     if not embedded:
         raise BackendNotStarted(
-            f"the team server of {place} is not running; start its service, or run: {command} "
+            f"the server for a team with the home {place} is not running; start its service, or run: {command} "
             "(only for yourself: local-backend serve --embedded, or another DLICMD_HOME)"
         )
 

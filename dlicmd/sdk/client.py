@@ -247,7 +247,7 @@ class Client(ExecCalls, LabelCalls, SchedulerCalls, SearchCalls, ModelCalls, Mod
             kind: `elastic`, `ddp` (equal processes), `single` or `command`. None finds the kind. For a function, the
                 default is `single`; with `ddp`, the function of rank 0 gives the result.
             name: Name of the job. The default is the name of the program or function.
-            data: Data of the job: a file or folder of this machine, a path in the data directory of the server, or a
+            data: Data of the job: a file or folder of this machine, a path in the data folder of the server, or a
                 list of data sources as JSON objects.
             env: Environment variables of the job.
             allow_cpu: Whether the job runs on the CPU if it asks for GPUs and the server has none.

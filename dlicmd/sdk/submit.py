@@ -151,7 +151,7 @@ def _mind_places(paths: list[str], takes_uploads: bool) -> None:
         if takes_uploads:
             name = os.path.basename(os.path.abspath(os.path.expanduser(places[0])))
             cure += f", or upload the data first: dlicmd data {shlex.quote(places[0])} --to {shlex.quote(name)}"
-        warn(f"data path {', '.join(places)}: paths refer to the data directory of the server, not to this machine; "
+        warn(f"data path {', '.join(places)}: paths refer to the data folder of the server, not to this machine; "
              f"{cure}")
 
 

@@ -33,7 +33,7 @@ class AdminTab:
 
     name: str
     path: str
-    #: Whether only a server for several users has it.
+    #: Whether only a server for a team has it.
     several: bool = False
 
 

@@ -52,7 +52,7 @@ _TORCH_PATIENCE = 300.0
 _DRIFT = 5.0
 _NAMED = 5
 _DAY = 86400.0
-#: Days after which the key of secrets, and the last backup of a server for several users, get a warning.
+#: Days after which the key of secrets, and the last backup of a server for a team, get a warning.
 _OLD_KEY, _OLD_BACKUP = 365.0, 7.0
 #: Files that other users may read: the settings, which the server refuses if they are readable and contain a secret,
 #: and the CA certificate, which clients trust.
