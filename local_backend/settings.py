@@ -174,9 +174,9 @@ class Settings:
 
     home: Path
     data_fs: Path = field(metadata=stated(
-        "DLI_DATA_FS", FILE, "base directory of relative `data_path` values", "`DLICMD_HOME/data`"))
+        "DLI_DATA_FS", FILE, "base folder of relative `data_path` values", "`DLICMD_HOME/data`"))
     result_fs: Path = field(metadata=stated(
-        "DLI_RESULT_FS", FILE, "directory where jobs write their results", "`DLICMD_HOME/results`"))
+        "DLI_RESULT_FS", FILE, "folder where jobs write their results", "`DLICMD_HOME/results`"))
     user: str
     embedded: bool = True
     #: The server makes certificate and key itself, below its home; `tls_cert` and `tls_key` are then None.
@@ -219,7 +219,7 @@ class Settings:
         None, "DLI_CONNECTIONS", FILE, "YAML file with [connections](connections.md) (`--connections`)", "none")
     volume_root: Path | None = setting(
         None, "DLI_VOLUMES", FILE,
-        "directory where programs find [storage volumes](data-sources.md#storage-volumes); WMLA's was `/mnts`",
+        "folder where programs find [storage volumes](data-sources.md#storage-volumes); WMLA's was `/mnts`",
         "`DLICMD_HOME/volumes`")
     data_rows: int | None = setting(
         None, "DLI_DATA_ROWS", number(1, 10**15), "maximum rows of a [table](data-tables.md) in a data source",
@@ -382,7 +382,7 @@ class Settings:
 
 #: Every setting of the server; docs/operations.md is generated from this.
 TABLE = (
-    Setting("DLICMD_HOME", FILE, "state directory", "see above", in_file=False),
+    Setting("DLICMD_HOME", FILE, "folder with the state of the server", "see above", in_file=False),
     *(row for group in (Settings, Limits, Quotas, OidcSettings) for _, row in settings_of(group)),
     Setting("DLI_PASSWORD", TEXT, "password for `--logon`, an alternative to the token in `backend.json`", "none",
             in_file=False, secret=True),

@@ -77,8 +77,8 @@ _RUN_OPTIONS = (
     _own("--as", Form.TEXT, "how to run the program; default: chosen from its source", section=_S,
          choices=(ELASTIC, DDP, SINGLE, COMMAND)),
     _own("--name", Form.TEXT, "name of the job; default: name of the program", "NAME", section=_S),
-    _own("--data", Form.TEXT, "data of the job: a file or folder of this machine, a path in the server's data "
-         "directory, or KEY=VALUE,... as --cs-datastore-meta", "PATH", section=_S),
+    _own("--data", Form.TEXT, "data of the job: a file or folder of this machine, a path in the data folder "
+         "of the server, or KEY=VALUE,... as --cs-datastore-meta", "PATH", section=_S),
     _own("--workers", Form.POSITIVE, "number of workers; for elastic programs, the maximum", "N", section=_R),
     _own("--gpus", Form.POSITIVE, "the same as --workers N, and each worker uses 1 GPU", "N", section=_R),
     _own("--env", Form.TEXT, "environment variable of the job; repeatable", "NAME=VALUE", section=_E, multiple=True),
