@@ -123,7 +123,7 @@ def test_a_change_that_got_no_answer_is_said_and_can_be_repeated(live: Live, tab
     tab.get_by_role("button", name="Save").click()
     sent.wait(1)
     sent.lose()
-    expect(tab.locator("#toast")).to_contain_text("look whether it was stored")
+    expect(tab.locator("#toast")).to_contain_text("check whether it was stored")
     expect(tab.locator("[name=name]")).to_have_value("big")
     tab.get_by_role("button", name="Save").click()
     expect(tab.locator("tr", has_text="big")).to_be_visible()

@@ -237,14 +237,14 @@
   // The page says that it shows an old state, until the server answers again.
   const lost = document.getElementById("lost");
   const missed = (status) => {
-    lost.textContent = status === 401 ? "Your session has ended. Load the page again to log on." : "The server does not answer. This page shows its last state, and goes on when the server answers again.";
+    lost.textContent = status === 401 ? "Your session has ended. Load the page again to log on." : "The server does not answer. This page shows its last state, and continues when the server answers again.";
     lost.hidden = false;
   };
   document.addEventListener("htmx:sse:error", ({ detail }) => missed(detail.status));
   document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
     if (!ctx) return;
     missed();
-    if (ctx.request.method !== "GET" && !rowsOf(ctx)) toast("The server did not answer. Before you repeat the change, look whether it was stored.", true);
+    if (ctx.request.method !== "GET" && !rowsOf(ctx)) toast("The server did not answer. Before you repeat the change, check whether it was stored.", true);
   });
   for (const name of ["htmx:after:request", "htmx:sse:after:connection"]) document.addEventListener(name, () => { lost.hidden = true; });
   // A link that the browser cannot open would replace the last state by an error page.
