@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dlicmd.contract import wire
 from dlicmd.contract.error_codes import BACKUP, CLIENT, INFERENCE, SERVER, START
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +38,12 @@ def test_every_error_code_has_an_action() -> None:
     actions = dict(re.findall(r"^\| `([a-z_.]+)` \| .* \| (.*) \|$", page, re.MULTILINE))
     assert set(actions) == {*SERVER, *INFERENCE, *CLIENT, *BACKUP, *START}
     assert not [code for code, action in actions.items() if not action]
+
+
+def test_each_extension_has_a_row() -> None:
+    page = (ROOT / "docs" / "rest-extensions.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `([a-z-]+)` \|", page.partition("## Searches")[0], re.MULTILINE))
+    assert rows == {value for name, value in vars(wire).items() if name.startswith("EXT_")}
 
 
 def test_each_decision_has_one_topic() -> None:
