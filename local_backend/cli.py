@@ -151,7 +151,7 @@ def stop(jobs: bool) -> None:
 
 
 def _going_on(active: dict[str, str], models: list[str]) -> str:
-    """Return the line that says which jobs (id → state) and models go on after their server has stopped, and how to
+    """Return the line that says which jobs (id → state) and models continue after their server has stopped, and how to
     stop them too."""
     run = [exec_id for exec_id, state in active.items() if state in (states.RUNNING, states.RECOVERING)]
     wait = [exec_id for exec_id in active if exec_id not in run]

@@ -76,7 +76,7 @@ def pack(selection: Selection, progress: Progress = silent) -> FilePart:
     """Pack the selected files, under the base name of their folder, into a temporary file. The file has no name and so
     cannot be left behind. Raises PackageError."""
     try:
-        file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by whoever sends it
+        file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - the sender closes it
     except OSError as problem:
         raise PackageError(f"cannot create a temporary file: {problem.strerror}; name a folder in TMPDIR") from None
     try:

@@ -32,7 +32,7 @@ from local_backend.services.services import Services
 router = APIRouter(tags=["inference"], route_class=Route)
 
 _MEDIA = "application/json application/octet-stream text/plain text/html text/event-stream"
-#: Headers that concern one connection, or that say who sends the request: the server says it itself.
+#: Headers that concern one connection, or that name the sender: the server adds them itself.
 _OWN_HEADERS = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"host",
     b"authorization", b"cookie", b"x-auth-token", b"x-user-token", b"expect", b"content-length",

@@ -44,7 +44,7 @@ def token() -> None:
 @click.option("--name", required=True, metavar="NAME", help="Name of the token, which the audit log shows.")
 @click.option("--scope", required=True, type=click.Choice(_SCOPES),
               help="read: see own jobs. submit: also submit and stop own jobs. admin: everything that an administrator "
-                   "may do.")
+                   "may do. inference: only send requests to models.")
 @click.option("--expires", "seconds", type=_Duration(), default="30d", show_default=True,
               help="Time until the token expires: a number and m, h or d.")
 @_user

@@ -30,7 +30,7 @@ _password_stdin = click.option("--password-stdin", is_flag=True, help="Read the 
 
 @click.group()
 def user() -> None:
-    """Manage the users of a server that also serves other machines."""
+    """Manage the users of a server for a team."""
 
 
 @user.command()

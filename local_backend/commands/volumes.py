@@ -1,4 +1,4 @@
-"""`local-backend volume`: directories that jobs name as storage volumes."""
+"""`local-backend volume`: folders that jobs name as storage volumes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _users = click.option("--user", "users", multiple=True, metavar="USER",
 
 @click.group()
 def volume() -> None:
-    """Manage storage volumes: directories that jobs name in --data-source."""
+    """Manage storage volumes: folders that jobs name in --data-source."""
 
 
 @volume.command()

@@ -142,7 +142,7 @@ class GatewayHandle:
     def __init__(self, home: HomePaths, place: GatewayPlace) -> None:
         self._home, self._place = home, place
         self._child: subprocess.Popen[bytes] | None = None
-        #: A pipe that nobody writes to: the system closes it when this process ends.
+        #: A pipe that no process writes to: the system closes it when this process ends.
         self._life: tuple[int, int] | None = os.pipe() if place.die_with_server else None
         #: Starts in a row that led to no connection.
         self._failures = 0
