@@ -24,7 +24,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "--dl-frameworks": (("dlicmd --dl-frameworks", "list the names that --exec-start takes"),),
     "--exec-start": (
         ("dlicmd --exec-start PyTorch --model-dir . --model-main train.py -- --epochs 10",
-         "words after -- go to the program"),
+         "pass the words after -- to the program"),
         ("dlicmd --exec-start edtPyTorch --model-dir . --model-main a.py --numWorker 4", "train elastically"),
     ),
     "--data-preview": (

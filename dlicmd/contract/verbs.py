@@ -106,7 +106,9 @@ _WATCHING = (
     FOLLOW._replace(help="follow the job live until it ends"), WAIT._replace(help="wait silently until the job ends"),
     *_WAITING,
 )
-_SUBMISSION = (*(option for option in OPTIONS if option.group in (_S, _R, _E)), DRY_RUN, *_WATCHING)
+_SUBMISSION = (
+    *(option for option in OPTIONS if option.group in (_S, _R, _E)),
+    DRY_RUN._replace(help="show the request of the submission without sending it"), *_WATCHING)
 _SEARCH_TAKES = tuple(option for option in _SUBMISSION if option.name not in ("--junit", "--pass-exit-code"))
 _SELECTION = (
     _own(ALL, Form.FLAG, "all your jobs; with --state: all in this state"),
@@ -117,13 +119,13 @@ _SELECTION = (
 VERBS: tuple[Verb, ...] = (
     Verb("run", "--exec-start", "[DIR|FILE]", "submit a program and watch it", (
         ("dlicmd run train.py", "submit train.py with its folder, and follow it"),
-        ("dlicmd run train.py --gpus 2 --name trial -- --epochs 10", "use 2 GPUs; words after -- go to train.py"),
+        ("dlicmd run train.py --gpus 2 --name trial -- --epochs 10", "use 2 GPUs; pass the words after -- to train.py"),
         ("dlicmd run . --as ddp --workers 4 --wait", "run the program of this folder in 4 DDP processes"),
         ("dlicmd run -- torchrun --nproc-per-node=2 train.py", "run a command in the current folder"),
     ), most=1, own=_RUN_OPTIONS, takes=(*_SUBMISSION, FILE), program=True),
     Verb("search", "--hpo-start", "[DIR|FILE]", "search for the best hyper-parameters of a program", (
         ("dlicmd search train.py --param lr=log:1e-4..1e-1 --metric accuracy", "run train.py with 20 values of lr"),
-        ("dlicmd search . --param batch=16,32,64 --metric loss -- --epochs 5", "words after -- go to the program"),
+        ("dlicmd search . --param batch=16,32,64 --metric loss -- --epochs 5", "pass --epochs to the program"),
         ("dlicmd search", "list your searches; get, why, follow, plot, stop and rm take the name of a search, too"),
     ), most=1, own=_SEARCH_OPTIONS, takes=_SEARCH_TAKES, program=True, stands_for=_OF_SEARCH),
     Verb("ls", "--exec-get-all", "", "list your jobs", (
@@ -236,7 +238,7 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd console", "watch, compare and start runs in the browser"),
         ("dlicmd console --no-browser", "print only the address; it is valid once, for 1 minute"),
     ), own=(_own("--no-browser", Form.FLAG, "print only the address"),)),
-    Verb("data", "--data-preview", "SOURCE", "preview data before a job uses it", (
+    Verb("data", "--data-preview", "SOURCE", "preview data, or upload it with --to", (
         ("dlicmd data ./images", "preview a folder of this machine"),
         ("dlicmd data warehouse:sales", "preview a table or path of a connection"),
         ("dlicmd data ./images --to images", "upload a folder to the data folder of the server"),

@@ -82,8 +82,8 @@ def help_as_original() -> str:
     page.write_usage(FILE_NAME, "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
     _write_long_options(page)
     page.write_text(
-        "In place of an ID, last means your newest job. Unknown options go to the program. The local backend ignores "
-        "options marked *."
+        "In place of an ID, last means your newest job. dlicmd passes unknown options to the program. The local "
+        "backend ignores options marked *."
     )
     return page.getvalue().rstrip("\n")
 
