@@ -88,7 +88,7 @@ def ask(settings: Settings, description: Mapping[str, Any], definition: Definiti
             found = [_checked(definition, one) for one in suggestions[:count]]
             with contextlib.suppress(ValueError):
                 return PluginAnswer(found, base64.b64decode(text))
-    raise SuggesterFailed(f"the algorithm {definition.algorithm} gave an answer that is none: it has no suggestions")
+    raise SuggesterFailed(f"the algorithm {definition.algorithm} gave an answer without suggestions")
 
 
 def environment_of(settings: Settings, description: Mapping[str, Any]) -> tuple[str, Sequence[Mount]]:

@@ -117,7 +117,7 @@ def in_order(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
         ready = [one for one in parameters
                  if one.name not in found and all(name in found for name, _ in one.when)]
         if not ready:
-            raise ValueError("the conditions of the parameters form a circle")
+            raise ValueError("the conditions of the parameters form a cycle")
         found |= {one.name: one for one in ready}
     return tuple(found.values())
 

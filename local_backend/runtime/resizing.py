@@ -45,7 +45,7 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
     if row.idle:
         raise ResizeError(f"Exec {row.id} has no requests and needs no slots")
     if row.workload.resources.shares:
-        raise ResizeError(f"Exec {row.id} shares its slot with other execs, so the number of its slots is not free")
+        raise ResizeError(f"Exec {row.id} shares its slot with other execs, so the number of its slots cannot change")
     most = row.workload.resources.engines
     if count is not None and not 0 <= count <= most:
         raise ResizeError(f"Exec {row.id} cannot have {count} slots: it was submitted for at most {most}")

@@ -302,7 +302,7 @@ def parsed(kind: Any, data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except Exception as error:  # protobuf is an extra, so its DecodeError cannot be named
-        raise refusals.bad_request(f"The message is no {kind.__name__}: {error}") from None
+        raise refusals.bad_request(f"The message is not a {kind.__name__}: {error}") from None
 
 
 def read_messages(exchange: HttpExchange) -> list[bytes]:

@@ -99,7 +99,7 @@ def kernel_of(names: dict[str, Any], path: str) -> type[api.Kernel]:
     leaves = [one for one in found if not any(issubclass(other, one) for other in found if other is not one)]
     if len(leaves) != 1:
         what = "no subclass" if not leaves else f"{len(leaves)} subclasses"
-        raise KernelProblem(f"{path} defines {what} of Kernel, and calls run() of none.")
+        raise KernelProblem(f"{path} defines {what} of Kernel, and does not call run().")
     return leaves[0]
 
 

@@ -152,7 +152,8 @@ def _numbers(data: list[Any], datatype: str) -> np.ndarray:
     if given.dtype.kind not in "biuf" or (given.dtype.kind == "f" and target.kind in "biu"):
         # Texts and None, rows that differ in length, or integers too large for a type that numpy chooses.
         if not all(isinstance(one, int if target.kind in "biu" else (int, float)) for one in _flat(data)):
-            raise ValueError("an element is no " + {"f": "number", "b": "truth value"}.get(target.kind, "integer"))
+            wanted = {"f": "a number", "b": "a truth value"}.get(target.kind, "an integer")
+            raise ValueError(f"an element is not {wanted}")
         return np.asarray(data, target)
     if target.kind in "iu" and given.dtype != target and given.size:
         bounds = np.iinfo(target)
