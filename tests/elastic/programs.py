@@ -350,14 +350,14 @@ PAGE = FOLDER.parent.parent / "docs" / "compatibility.md"
 _INTRODUCTION = """\
 # Compatibility
 
-Which programs train with the same result on any number of workers, and which are refused. Each program below is a file
-in `tests/programs/`, written as a user writes it. Made by `python tests/elastic/programs.py`, which runs every program
-in all ways; `pytest -m slow tests/elastic/test_programs.py` does the same.
+This page lists programs that train with the same result on any number of workers, and programs that are refused. Each
+is a file in `tests/programs/`, written as a user writes it. `python tests/elastic/programs.py` runs every program in
+all ways, and writes this page; `pytest -m slow tests/elastic/test_programs.py` also runs them.
 
 - **same bits**: all checkpoints (weights, optimizer, moving average, best) and all printed lines are equal for
   `python train.py`, 1, 2 and 3 workers, 1 → 3 → 2 workers while it trains, and 3 workers of which one is killed.
-- **refused**: the job ends ERROR, and the sentence contains the words shown. *On workers*: alone the program trains,
-  for there is nothing that could differ.
+- **refused**: the job ends ERROR, and the sentence contains the words shown. *On workers*: `python train.py`
+  trains the program, because nothing can differ there.
 
 {same} programs train, {refused} are refused.
 """
