@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -321,6 +322,13 @@ CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("PUT", wire.EDI_MODELS + "/{m}/operation/stop"): (None, "model.stop"),
     ("PUT", wire.EDI_MODELS + "/{m}/appprofile"): (None, "model.profile"),
 }
+
+
+def test_the_page_names_the_object_of_each_action() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| `action` | the object and the verb"))
+    objects = {action.partition(".")[0] for _, action in CHANGES.values()} | {"volume"}  # a command changes volumes
+    assert objects == set(re.findall(r"`([a-z]+)`", row)) - {"action"}
 
 
 def test_every_call_that_changes_something_is_recorded(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
