@@ -158,8 +158,7 @@ def _going_on(active: dict[str, str], models: list[str]) -> str:
     said = [f"{len(ids)} {one if len(ids) == 1 else several} ({_names(ids)})" for ids, one, several in
             ((run, "job continues", "jobs continue"), (wait, "job pending", "jobs pending"),
              (models, "model serves", "models serve")) if ids]
-    return (f"{', '.join(said)}; the next server manages them again. To stop jobs and server together: local-backend "
-            "stop --jobs")
+    return f"{', '.join(said)}; the next server takes over. To stop everything: local-backend stop --jobs"
 
 
 def _unfinished() -> list[str]:
