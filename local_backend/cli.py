@@ -237,7 +237,7 @@ def _wait_for_slots(found: dict[str, Any], exec_id: str, slots: int, seconds: fl
         if state == states.RUNNING and not shown.get(wire.RECOVERING) and held == workers == slots:
             return {wire.STATE: state, wire.WORKERS: workers}
         if time.monotonic() > deadline:
-            fail(f"timeout after {seconds} s: {exec_id} is {state} with {workers} workers on {held} slots",
+            fail(f"timeout after {seconds} s: {exec_id} is {state}; workers: {workers}, slots: {held}",
                  Exit.TIMED_OUT)
         time.sleep(_POLL)
 

@@ -72,7 +72,7 @@ def test_wait_returns_when_the_job_trains_on_its_slots(user: User, held: Strings
     driver.say(op="progress", workers=0, step=3)
     done = user.backend("resize", job, "1", "--wait", "--wait-timeout", "1")
     assert done.code == 7
-    assert done.err == f"local-backend: timeout after 1 s: {job} is RUNNING with 0 workers on 1 slots\n"
+    assert done.err == f"local-backend: timeout after 1 s: {job} is RUNNING; workers: 0, slots: 1\n"
     driver.say(op="progress", workers=1, recovering=True)
     eventually(lambda: user.run("--exec-get", job).json.get("recovering"), f"{job} recovers")
     done = user.backend("resize", job, "1", "--wait", "--wait-timeout", "1")

@@ -171,7 +171,7 @@ def why_ended(job: Mapping[str, Any], errors: Sequence[str]) -> list[str]:
     state, exec_id = words(job.get(wire.STATE)), words(job.get(wire.ID))
     took, told = elapsed(job), "; ".join(reasons(job))
     when = precise(job.get(wire.END_TIME))
-    head = f"{exec_id} is {state}" + (f" since {when}" if when else "") + (f", after {took}" if took else "")
+    head = f"{exec_id} ended {state}" + (f" at {when}" if when else "") + (f", after {took}" if took else "")
     lines = [one_line(head + (f": {told}" if told and state != states.FINISHED else ""))]
     if errors:
         lines += ["last lines of standard error:", *(_GAP + line for line in errors)]
@@ -186,6 +186,6 @@ def why_running(job: Mapping[str, Any]) -> list[str]:
     held = "" if slots is None else f" on {slots:.0f} slot{'' if slots == 1 else 's'}"
     state = fitted(where_it_is(job)[1:])
     values = metrics(job)
-    head = f"{words(job.get(wire.ID))} is RUNNING" + (f" since {begun}" if begun else "") + held
+    head = words(job.get(wire.ID)) + (f" has been RUNNING since {begun}" if begun else " is RUNNING") + held
     lines = [one_line(": ".join(filter(None, (head, _GAP.join(filter(None, (state, values)))))))]
     return [*lines, "next: " + "; ".join(next_commands(job))]
