@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +46,42 @@ class Link:
 
 
 class Host(Link):
-    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; ends with the last process
-    that has its connection."""
+    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`.
+
+    All workers of a run of the tests share the interpreter for the same script and words: the first one starts it, and
+    it ends with the last process that has a connection.
+    """
 
     def __init__(self, script: Path, *words: str, **environment: str) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), str(theirs.fileno()), *words], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, env={**os.environ, **environment},
-            )
-        super().__init__(ours)
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+        address = "\0".join(["", "dlicmd-tests", run, script.name, *words])
+        while (link := self._connected(address, [str(script), *words], environment)) is None:
+            pass  # the interpreter of another worker, which was about to listen or to end
+        super().__init__(link)
+
+    def _connected(self, address: str, command: list[str], environment: Mapping[str, str]) -> socket.socket | None:
+        """Return a connection to the interpreter that listens at the address, which starts if there is none."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        starts, greeting = False, b""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(ConnectionError):
+            with suppress(OSError):
+                listener.bind(address)
+                listener.listen()
+                starts = True
+            link.connect(address)
+            if starts:
+                self._process = subprocess.Popen(
+                    [sys.executable, command[0], str(listener.fileno()), *command[1:]], pass_fds=[listener.fileno()],
+                    stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+                )
+                listener.close()
+            greeting = link.recv(1)
+        if greeting:
+            return link
+        link.close()
+        assert not starts, f"{command[0]} has ended"
+        return None
 
 
 class Forked:
