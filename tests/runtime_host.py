@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import fork_host
+from forking import RUNNER, Link, fork_modules
 
 from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.resizing import ResizeError
@@ -27,9 +29,12 @@ class Run(BaseException):
 
 def begin(request: dict[str, Any], descriptors: list[int]) -> None:
     """In a forked child: take over the environment of the request, and standard input and output."""
-    for number, descriptor in enumerate(descriptors):
+    *streams, runners = descriptors
+    for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    link = Link(socket.socket(fileno=os.dup2(runners, 3)))
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    fork_modules({RUNNER: lambda: link})
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import commands
 import forking
 import psutil
-from forking import Forked
+from forking import RUNNER, Forked
 from sqlalchemy import Connection
 from support import PATIENCE, eventually
 from workloads import workload
@@ -23,12 +24,13 @@ from workloads import workload
 from dlicmd.contract.states import RUNNING
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
+from local_backend.runtime.environment import acts_at_start, inherited
 from local_backend.runtime.launch import read_identity, server_proof
 from local_backend.runtime.launcher import Held, Launcher
 from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.messages import FromRunner, Hello, from_runner, of_server
 from local_backend.runtime.paths import ExecPaths
-from local_backend.runtime.processes import mark_of
+from local_backend.runtime.processes import PLACEHOLDERS, mark_of
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.settings import Settings
 from local_backend.store import events, execs
@@ -39,6 +41,15 @@ from local_backend.vault import Vault
 
 USER = "ada"
 HOST = Path(__file__).parent / "runtime_host.py"
+_AT_START = dict(os.environ)
+
+
+def _forks(environment: dict[str, str]) -> bool:
+    """Return whether a runner with this environment can be forked: a test may have changed what acts at its start."""
+    return not acts_at_start({name for name, _ in environment.items() ^ (inherited(_AT_START) | PLACEHOLDERS).items()})
+
+
+forking.fork_modules({RUNNER: partial(commands.module_host, RUNNER)}, _forks)
 
 
 def settings_for(home: Path, **changes: Any) -> Settings:
@@ -242,7 +253,8 @@ class Host:
             self.process = subprocess.Popen([sys.executable, str(HOST), *flags], stdin=given, stdout=said,
                                             env={**os.environ, **environment})
         else:
-            self.process = _backends().start({"environment": dict(os.environ), "flags": flags}, [given, said])
+            request = {"environment": dict(os.environ), "flags": flags}
+            self.process = _backends().start(request, [given, said, commands.module_host(RUNNER).fileno()])
         os.close(given)
         os.close(said)
         assert self._from.readline() == "ready\n"
