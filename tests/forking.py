@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 #: Modules of the product whose processes can be forked.
-RUNNER, NURSERY = "local_backend.runtime.runner", "local_backend.runtime.nursery"
+MODULES = RUNNER, NURSERY = "local_backend.runtime.runner", "local_backend.runtime.nursery"
 
 
 class Link:
@@ -128,21 +128,23 @@ class Forked:
 
 
 def fork_modules(
-    links: Mapping[str, Callable[[], Link]], forks: Callable[[dict[str, str]], bool] = lambda environment: True,
+    links: Mapping[str, Callable[[], Link]],
+    forks: Callable[[str, Mapping[str, Any]], bool] = lambda module, how: True,
 ) -> None:
     """Let servers of this process get the processes of modules from `module_host`, in place of new interpreters.
 
-    `forks` tells whether it is done for an environment. Isolated jobs run another file, so they keep interpreters.
+    `forks` tells whether it is done for a module and arguments of `subprocess.Popen`. Isolated jobs run another file,
+    so they keep interpreters.
     """
     from local_backend.runtime import starter
 
     def popen(command: list[str], **how: Any) -> Forked | subprocess.Popen[bytes]:
-        link = next((found for module, found in links.items() if f" {module} " in command[2]), None)
-        if link is None or how["executable"] != sys.executable or not forks(how["env"]):
+        module = next((one for one in links if f" {one} " in command[2]), None)
+        if module is None or how["executable"] != sys.executable or not forks(module, how):
             return subprocess.Popen(command, **how)
         request = {"environment": how["env"], "folder": how["cwd"], "words": command[3:-1]}
         with open(os.devnull) as nothing:
-            return link().start(request, [nothing.fileno(), how["stdout"], how["stderr"], *how["pass_fds"]])
+            return links[module]().start(request, [nothing.fileno(), how["stdout"], how["stderr"], *how["pass_fds"]])
 
     starter.subprocess = SimpleNamespace(  # type: ignore[assignment]
         Popen=popen, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)

@@ -16,7 +16,7 @@ from typing import Any
 import commands
 import forking
 import psutil
-from forking import RUNNER, Forked
+from forking import MODULES, NURSERY, RUNNER, Forked
 from sqlalchemy import Connection
 from support import PATIENCE, eventually
 from workloads import workload
@@ -42,14 +42,19 @@ from local_backend.vault import Vault
 USER = "ada"
 HOST = Path(__file__).parent / "runtime_host.py"
 _AT_START = dict(os.environ)
+#: Logs of backends in this process whose nurseries are forked.
+_forking: set[str] = set()
 
 
-def _forks(environment: dict[str, str]) -> bool:
-    """Return whether a runner with this environment can be forked: a test may have changed what acts at its start."""
-    return not acts_at_start({name for name, _ in environment.items() ^ (inherited(_AT_START) | PLACEHOLDERS).items()})
+def _forks(module: str, how: Mapping[str, Any]) -> bool:
+    """Return whether a process of a backend in this process is forked. A test may have changed what acts at the start
+    of a runner."""
+    if module == NURSERY:
+        return os.readlink(f"/proc/self/fd/{how['stdout']}") in _forking
+    return not acts_at_start({name for name, _ in how["env"].items() ^ (inherited(_AT_START) | PLACEHOLDERS).items()})
 
 
-forking.fork_modules({RUNNER: partial(commands.module_host, RUNNER)}, _forks)
+forking.fork_modules({module: partial(commands.module_host, module) for module in MODULES}, _forks)
 
 
 def settings_for(home: Path, **changes: Any) -> Settings:
@@ -209,10 +214,12 @@ class Bench:
 
 @contextmanager
 def bench(
-    home: Path, launcher: Callable[[Settings], Launcher] = LocalLauncher, **changes: Any
+    home: Path, launcher: Callable[[Settings], Launcher] = LocalLauncher, *, forked: bool = True, **changes: Any
 ) -> Iterator[Bench]:
-    """Run a backend in this process."""
+    """Run a backend in this process. With `forked`, a process that has imported PyTorch forks its nursery."""
     settings = settings_for(home, **changes)
+    if forked:
+        _forking.add(os.path.realpath(settings.paths.log))
     settings.paths.jobs.mkdir(parents=True, exist_ok=True)
     database = Database(settings.paths.database)
     database.open()
@@ -254,7 +261,8 @@ class Host:
                                             env={**os.environ, **environment})
         else:
             request = {"environment": dict(os.environ), "flags": flags}
-            self.process = _backends().start(request, [given, said, commands.module_host(RUNNER).fileno()])
+            links = [commands.module_host(module).fileno() for module in (MODULES if one.nursery_idle else [RUNNER])]
+            self.process = _backends().start(request, [given, said, *links])
         os.close(given)
         os.close(said)
         assert self._from.readline() == "ready\n"
