@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -69,10 +70,13 @@ class Host(Link):
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         starts, greeting = False, b""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(ConnectionError):
-            with suppress(OSError):
+            try:
                 listener.bind(address)
                 listener.listen()
                 starts = True
+            except OSError as problem:
+                if problem.errno != errno.EADDRINUSE:
+                    raise
             link.connect(address)
             if starts:
                 self._process = subprocess.Popen(
