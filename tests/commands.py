@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from forking import Forked, Host
+from forking import NURSERY, RUNNER, Forked, Host
 
 from local_backend.runtime.environment import FIXED_HASH_SEED, HASH_SEED, acts_at_start, inherited
 from local_backend.runtime.processes import PLACEHOLDERS
@@ -57,8 +58,8 @@ def start(
 ) -> Forked | subprocess.Popen[bytes]:
     """Start `program`.main() with the arguments `words` and copies of three standard streams, and return its process.
 
-    With `servers` the process has imported the modules of the server. With `nurseries` also the nursery of a server is
-    forked, if its environment allows this.
+    With `servers` the process has imported the modules of the server, and its runners are forked, if its environment
+    allows this. With `nurseries` its nursery is forked, too.
     """
     if _needs_interpreter(environment, servers):
         call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
@@ -66,12 +67,13 @@ def start(
         reader, out, err = streams
         return subprocess.Popen([sys.executable, "-c", call, *words], cwd=folder, env=environment, stdin=reader,
                                 stdout=out, stderr=err)
-    request = {
+    request: dict[str, Any] = {
         "program": program, "words": [os.fsencode(word).decode("latin-1") for word in words],
         "environment": environment, "folder": str(folder),
     }
-    if servers and nurseries and not acts_at_start({name for name, _ in environment.items() ^ os.environ.items()}):
-        streams = [*streams, _nurseries().fileno()]
+    if servers and not acts_at_start({name for name, _ in environment.items() ^ os.environ.items()}):
+        request["modules"] = [RUNNER, NURSERY] if nurseries else [RUNNER]
+        streams = [*streams, *(module_host(module).fileno() for module in request["modules"])]
     return _host(servers).start(request, streams)
 
 
@@ -147,7 +149,9 @@ def _host(servers: bool) -> Host:
 
 
 @cache
-def _nurseries() -> Host:
-    """Start the process that forks nurseries, with the environment that a server gives to its nursery."""
-    environment = inherited(os.environ) | PLACEHOLDERS | {HASH_SEED: FIXED_HASH_SEED, "OPENBLAS_NUM_THREADS": "1"}
-    return Host(Path(__file__).parent / "nursery_host.py", **environment)
+def module_host(module: str) -> Host:
+    """Start the process that forks processes of a module, with the environment that a server gives to them."""
+    environment = inherited(os.environ) | PLACEHOLDERS
+    if module == NURSERY:
+        environment |= {HASH_SEED: FIXED_HASH_SEED, "OPENBLAS_NUM_THREADS": "1"}
+    return Host(Path(__file__).parent / "module_host.py", module, **environment)

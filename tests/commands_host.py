@@ -1,7 +1,7 @@
 """A host process that imports the libraries of the client and forks commands; `commands` starts it.
 
 With the argument `servers` it also imports those of the server, and a client forks the server that it starts. A server
-with a connection to `nursery_host` gets its nursery from there.
+with connections to `module_host` gets its runners and its nursery from there.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import fork_host
-from forking import Forked, Link
+from forking import Link, fork_modules
 
 import dlicmd.cli
 import dlicmd.dlim
 from dlicmd.sdk import backend
 
 _codes: list[int] = []
-_nurseries: Link | None = None
+_modules: dict[str, Link] = {}
 _Popen = subprocess.Popen
 
 #: Libraries that the client imports when it needs them. Its own modules read no environment when they are imported.
@@ -41,8 +42,8 @@ LIBRARIES = (
 )
 #: Modules of the server, whose import takes most of the time of its start.
 OF_SERVERS = ("local_backend.api.app", "local_backend.serving.server", "local_backend.serving.web_server")
-#: Descriptor of the connection to `nursery_host`, in commands and servers that have one.
-_NURSERIES = 3
+#: Descriptor of the first connection to a `module_host`, in commands and servers that have one.
+_LINKS = 3
 
 
 @atexit.register
@@ -74,8 +75,8 @@ class ForkedServer:
         self.pid = os.fork()
         if not self.pid:
             nothing = os.open(os.devnull, os.O_RDONLY)
-            more = [] if _nurseries is None else [_nurseries.fileno()]
-            take_over(command[3:], env, cwd, [nothing, stdout.fileno(), stderr.fileno(), *more])
+            links = [link.fileno() for link in _modules.values()]
+            take_over(command[3:], env, cwd, [nothing, stdout.fileno(), stderr.fileno(), *links])
             _serve()
 
     def poll(self) -> int | None:
@@ -113,40 +114,31 @@ def _forks_servers() -> None:
     backend._launch = forked
 
 
-def _fork_nurseries() -> None:
-    """Let the server of this process get its nursery from `nursery_host`, in place of a new interpreter. The nursery of
-    isolated jobs runs another file, so it keeps its own."""
-    global _nurseries
-    from local_backend.runtime import starter
-
-    link = _nurseries = Link(socket.socket(fileno=_NURSERIES))
-
-    def popen(command: list[str], **how: Any) -> Forked | subprocess.Popen[bytes]:
-        if "local_backend.runtime.nursery" not in command[2] or how["executable"] != sys.executable:
-            return subprocess.Popen(command, **how)
-        with open(os.devnull) as nothing:
-            streams = [nothing.fileno(), how["stdout"], how["stderr"]]
-            return link.start({"environment": how["env"], "folder": how["cwd"]}, [*streams, *how["pass_fds"]])
-
-    starter.subprocess = SimpleNamespace(  # type: ignore[assignment]
-        Popen=popen, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
+def _fork_modules(modules: Sequence[str]) -> None:
+    """Let a server of this process get its runners, and perhaps its nursery, from the connections after its streams."""
+    global _modules
+    _modules = {module: Link(socket.socket(fileno=_LINKS + number)) for number, module in enumerate(modules)}
+    fork_modules({module: partial(_modules.__getitem__, module) for module in modules})
 
 
 def begin(request: dict[str, Any], descriptors: list[int]) -> None:
     """In a forked child: take over the arguments, environment and folder of the request."""
     words = [os.fsdecode(word.encode("latin-1")) for word in request["words"]]
-    take_over(words, request["environment"], request["folder"], descriptors)
+    take_over(words, request["environment"], request["folder"], descriptors, request.get("modules", []))
     raise Run(request["program"])
 
 
-def take_over(words: list[str], environment: dict[str, str], folder: str | Path, descriptors: list[int]) -> None:
-    """Take over arguments, environment, folder and standard streams, as a new process has them. The descriptor after
-    these streams is the connection to `nursery_host`."""
+def take_over(
+    words: list[str], environment: dict[str, str], folder: str | Path, descriptors: list[int],
+    modules: Sequence[str] = (),
+) -> None:
+    """Take over arguments, environment, folder and standard streams, as a new process has them. The descriptors after
+    these streams are the connections to hosts of `modules`."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(len(descriptors), os.sysconf("SC_OPEN_MAX"))
-    if len(descriptors) > _NURSERIES and _nurseries is None:
-        _fork_nurseries()
+    if modules:
+        _fork_modules(modules)
     os.setsid()
     import signal
 

@@ -19,7 +19,7 @@ Living = dict[int, int]
 
 
 def serve(begin: Begin) -> None:
-    """Fork for every request, forward signals and report every exit, until the socket of `forking.Host` closes.
+    """Fork for every request, forward signals, and report every exit, until no `forking.Host` is connected.
 
     In a forked child, `begin` runs on the stack of this function, so `begin` may raise an exception to leave it.
     """
@@ -29,28 +29,43 @@ def serve(begin: Begin) -> None:
     signal.set_wakeup_fd(writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then end this process
-    link = socket.socket(fileno=int(sys.argv[1]))
-    try:
-        _answer(link, reader, begin)
-    finally:
-        link.detach()  # in a forked child this number belongs to another file
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    _answer([listener, _accepted(listener)], reader, begin)
+    listener.close()
 
 
-def _answer(link: socket.socket, ended: int, begin: Begin) -> None:
+def _accepted(listener: socket.socket) -> socket.socket:
+    link, _ = listener.accept()
+    with suppress(BrokenPipeError):
+        link.send(b"!")
+    return link
+
+
+def _answer(sockets: list[socket.socket], ended: int, begin: Begin) -> None:
+    """Answer requests from all `sockets` but the first, which listens for further connections."""
     living: Living = {}
+    listener = sockets[0]
     while True:
-        ready, _, _ = select.select([link, ended], [], [])
+        ready, _, _ = select.select([*sockets, ended], [], [])
         if ended in ready:
             os.read(ended, 4096)
             _reap(living)
-        if link in ready:
+        if listener in ready:
+            sockets.append(_accepted(listener))
+        for link in set(ready) & set(sockets[1:]):
             data, descriptors, _, _ = socket.recv_fds(link, 1 << 20, 8)
-            if not data:
-                return
-            _obey(json.loads(data), descriptors, living, begin)
+            if data:
+                _obey(json.loads(data), descriptors, living, sockets, begin)
+            else:
+                sockets.remove(link)
+                link.close()
+        if len(sockets) == 1 and not select.select(sockets, [], [], 0)[0]:
+            return
 
 
-def _obey(request: dict[str, Any], descriptors: list[int], living: Living, begin: Begin) -> None:
+def _obey(
+    request: dict[str, Any], descriptors: list[int], living: Living, sockets: list[socket.socket], begin: Begin,
+) -> None:
     """Fork a child, or send a signal to a running child."""
     if "signal" in request:
         if request["pid"] in living:
@@ -60,6 +75,8 @@ def _obey(request: dict[str, Any], descriptors: list[int], living: Living, begin
     child = os.fork()
     if not child:
         os.close(status)
+        for one in sockets:
+            one.close()
         begin(request, given)
         raise AssertionError("a forked child returned to its host")
     for descriptor in given:

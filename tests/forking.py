@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -10,9 +11,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+#: Modules of the product whose processes can be forked.
+MODULES = RUNNER, NURSERY = "local_backend.runtime.runner", "local_backend.runtime.nursery"
 
 
 class Link:
@@ -45,18 +51,45 @@ class Link:
 
 
 class Host(Link):
-    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; ends with the last process
-    that has its connection."""
+    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`.
+
+    All workers of a run of the tests share the interpreter for the same script and words: the first one starts it, and
+    it ends with the last process that has a connection.
+    """
 
     def __init__(self, script: Path, *words: str, **environment: str) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, str(script), str(theirs.fileno()), *words], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, env={**os.environ, **environment},
-            )
-        super().__init__(ours)
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+        address = "\0".join(["", "dlicmd-tests", run, script.name, *words])
+        while (link := self._connected(address, [str(script), *words], environment)) is None:
+            pass  # the interpreter of another worker, which was about to listen or to end
+        super().__init__(link)
+
+    def _connected(self, address: str, command: list[str], environment: Mapping[str, str]) -> socket.socket | None:
+        """Return a connection to the interpreter that listens at the address, which starts if there is none."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        starts, greeting = False, b""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(ConnectionError):
+            try:
+                listener.bind(address)
+                listener.listen()
+                starts = True
+            except OSError as problem:
+                if problem.errno != errno.EADDRINUSE:
+                    raise
+            link.connect(address)
+            if starts:
+                self._process = subprocess.Popen(
+                    [sys.executable, command[0], str(listener.fileno()), *command[1:]], pass_fds=[listener.fileno()],
+                    stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+                )
+                listener.close()
+            greeting = link.recv(1)
+        if greeting:
+            return link
+        link.close()
+        assert not starts, f"{command[0]} has ended"
+        return None
 
 
 class Forked:
@@ -96,3 +129,26 @@ class Forked:
         line = self._status.readline()
         assert line, "the host of forked processes has ended"
         return int(line)
+
+
+def fork_modules(
+    links: Mapping[str, Callable[[], Link]],
+    forks: Callable[[str, Mapping[str, Any]], bool] = lambda module, how: True,
+) -> None:
+    """Let servers of this process get the processes of modules from `module_host`, in place of new interpreters.
+
+    `forks` tells whether it is done for a module and arguments of `subprocess.Popen`. Isolated jobs run another file,
+    so they keep interpreters.
+    """
+    from local_backend.runtime import starter
+
+    def popen(command: list[str], **how: Any) -> Forked | subprocess.Popen[bytes]:
+        module = next((one for one in links if f" {one} " in command[2]), None)
+        if module is None or how["executable"] != sys.executable or not forks(module, how):
+            return subprocess.Popen(command, **how)
+        request = {"environment": how["env"], "folder": how["cwd"], "words": command[3:-1]}
+        with open(os.devnull) as nothing:
+            return links[module]().start(request, [nothing.fileno(), how["stdout"], how["stderr"], *how["pass_fds"]])
+
+    starter.subprocess = SimpleNamespace(  # type: ignore[assignment]
+        Popen=popen, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)

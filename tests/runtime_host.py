@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fork_host
+from forking import MODULES, Link, fork_modules
 
 from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.resizing import ResizeError
@@ -27,9 +30,13 @@ class Run(BaseException):
 
 def begin(request: dict[str, Any], descriptors: list[int]) -> None:
     """In a forked child: take over the environment of the request, and standard input and output."""
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    (given, said), links = descriptors[:2], descriptors[2:]
+    os.dup2(given, 0)
+    os.dup2(said, 1)
+    links = [os.dup2(link, number) for number, link in enumerate(links, 3)]
+    os.closerange(3 + len(links), os.sysconf("SC_OPEN_MAX"))
+    found = {module: Link(socket.socket(fileno=link)) for module, link in zip(MODULES, links, strict=False)}
+    fork_modules({module: partial(found.__getitem__, module) for module in found})
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

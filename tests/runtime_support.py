@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import commands
 import forking
 import psutil
-from forking import Forked
+from forking import MODULES, NURSERY, RUNNER, Forked
 from sqlalchemy import Connection
 from support import PATIENCE, eventually
 from workloads import workload
@@ -23,12 +24,13 @@ from workloads import workload
 from dlicmd.contract.states import RUNNING
 from local_backend.runtime import tree, unix_socket
 from local_backend.runtime.channel import Channel
+from local_backend.runtime.environment import acts_at_start, inherited
 from local_backend.runtime.launch import read_identity, server_proof
 from local_backend.runtime.launcher import Held, Launcher
 from local_backend.runtime.local_launcher import LocalLauncher
 from local_backend.runtime.messages import FromRunner, Hello, from_runner, of_server
 from local_backend.runtime.paths import ExecPaths
-from local_backend.runtime.processes import mark_of
+from local_backend.runtime.processes import PLACEHOLDERS, mark_of
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.settings import Settings
 from local_backend.store import events, execs
@@ -39,6 +41,20 @@ from local_backend.vault import Vault
 
 USER = "ada"
 HOST = Path(__file__).parent / "runtime_host.py"
+_AT_START = dict(os.environ)
+#: Logs of backends in this process whose nurseries are forked.
+_forking: set[str] = set()
+
+
+def _forks(module: str, how: Mapping[str, Any]) -> bool:
+    """Return whether a process of a backend in this process is forked. A test may have changed what acts at the start
+    of a runner."""
+    if module == NURSERY:
+        return os.readlink(f"/proc/self/fd/{how['stdout']}") in _forking
+    return not acts_at_start({name for name, _ in how["env"].items() ^ (inherited(_AT_START) | PLACEHOLDERS).items()})
+
+
+forking.fork_modules({module: partial(commands.module_host, module) for module in MODULES}, _forks)
 
 
 def settings_for(home: Path, **changes: Any) -> Settings:
@@ -198,10 +214,12 @@ class Bench:
 
 @contextmanager
 def bench(
-    home: Path, launcher: Callable[[Settings], Launcher] = LocalLauncher, **changes: Any
+    home: Path, launcher: Callable[[Settings], Launcher] = LocalLauncher, *, forked: bool = True, **changes: Any
 ) -> Iterator[Bench]:
-    """Run a backend in this process."""
+    """Run a backend in this process. With `forked`, a process that has imported PyTorch forks its nursery."""
     settings = settings_for(home, **changes)
+    if forked:
+        _forking.add(os.path.realpath(settings.paths.log))
     settings.paths.jobs.mkdir(parents=True, exist_ok=True)
     database = Database(settings.paths.database)
     database.open()
@@ -242,7 +260,9 @@ class Host:
             self.process = subprocess.Popen([sys.executable, str(HOST), *flags], stdin=given, stdout=said,
                                             env={**os.environ, **environment})
         else:
-            self.process = _backends().start({"environment": dict(os.environ), "flags": flags}, [given, said])
+            request = {"environment": dict(os.environ), "flags": flags}
+            links = [commands.module_host(module).fileno() for module in (MODULES if one.nursery_idle else [RUNNER])]
+            self.process = _backends().start(request, [given, said, *links])
         os.close(given)
         os.close(said)
         assert self._from.readline() == "ready\n"

@@ -203,17 +203,24 @@ def _local_modules(function: Callable[..., Any]) -> list[ModuleType]:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     own = getattr(sys.modules.get(getattr(_inner(function), "__module__", None) or ""), "__file__", None)
     roots = [Path(main).resolve().parent if main else Path.cwd(), *([Path(own).resolve().parent] if own else [])]
-    library = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not file or name == "__main__" or name.partition(".")[0] in _KNOWN or module.__name__ != name:
             continue
-        path = Path(file).resolve()
-        installed = any(path.is_relative_to(folder) for folder in library) or "site-packages" in path.parts
-        if not installed and any(path.is_relative_to(root) for root in roots):
+        path = _not_installed(file)
+        if path is not None and any(path.is_relative_to(root) for root in roots):
             found.append(module)
     return found
+
+
+@functools.cache
+def _not_installed(file: str) -> Path | None:
+    """Return the path of the file of a module, None for a module of an installed package. A process has thousands of
+    modules, and may submit many functions."""
+    path = Path(file).resolve()
+    library = (Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return None if "site-packages" in path.parts or any(path.is_relative_to(one) for one in library) else path
 
 
 def _inner(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -123,10 +123,13 @@ def opened(tab: Tab, path: str) -> None:
 
 
 def violations(tab: Tab, options: dict[str, Any]) -> list[str]:
-    """Return what axe finds."""
+    """Return what axe finds. A page gets its script once."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(tab, options=options | {"resultTypes": ["violations"]}).response["violations"]
+    if not tab.evaluate("() => 'axe' in globalThis"):
+        tab.evaluate(Axe().axe_script)
+    options = options | {"resultTypes": ["violations"]}
+    found = tab.evaluate("async (options) => (await axe.run(options)).violations", options)
     return [f"{one['id']}: {node['html'][:200]}" for one in found for node in one["nodes"]]
 
 

@@ -109,15 +109,21 @@ def test_a_build_does_not_import_torch():
 
 @pytest.mark.integration
 def test_the_announcement_warns_about_a_guess_and_refuses_unknown_backends():
-    code = "import torch, fabric_model"
-    guessed = run(code, FABRIC_BACKEND="")
-    assert "Using pytorch backend." in guessed.stdout
-    assert guessed.stderr.count("WARNING: FABRIC_BACKEND is not set") == 1
-    forced = run(code, FABRIC_BACKEND="pytorch")
-    assert forced.stderr == ""
-    wrong = run(code, FABRIC_BACKEND="abacus")
-    assert wrong.returncode != 0
-    assert wrong.stderr.splitlines()[-1].endswith("must be pytorch, tensorflow, keras, not 'abacus'")
+    code = """
+import os, sys, torch
+for backend in ("", "pytorch", "abacus"):
+    sys.modules.pop("fabric_model", None)
+    os.environ["FABRIC_BACKEND"] = backend
+    print("next", file=sys.stderr, flush=True)
+    import fabric_model
+"""
+    done = run(code)
+    assert done.returncode != 0
+    assert done.stdout.count("Using pytorch backend.") == 2
+    _, guessed, forced, wrong = done.stderr.split("next\n")
+    assert guessed.count("WARNING: FABRIC_BACKEND is not set") == 1
+    assert forced == ""
+    assert wrong.splitlines()[-1].endswith("must be pytorch, tensorflow, keras, not 'abacus'")
 
 
 @pytest.mark.slow

@@ -39,9 +39,10 @@ class Server:
     #: More arguments of `serve`.
     options: tuple[str, ...] = ()
 
-    def __init__(self, home: Path, **environment: str) -> None:
+    def __init__(self, home: Path, *, forks_nurseries: bool = False, **environment: str) -> None:
         self.home = home
         self.port = free_port()
+        self._forks_nurseries = forks_nurseries
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "DLICMD"))}
         self.environment = {**kept, "DLICMD_HOME": str(home), "DLI_PASSWORD": PASSWORD, **environment}
 
@@ -65,7 +66,7 @@ class Server:
             words = ("serve", "--port", str(self.port), *self.options)
             streams = [one.fileno() for one in (nothing, out, log)]
             self.process = commands.start("local_backend.cli", words, self.environment, Path.cwd(), streams,
-                                          servers=True)
+                                          servers=True, nurseries=self._forks_nurseries)
         line = self._said.readline()
         assert "serving at" in line, f"no start: {line} {self.process.poll()} {said.read_text()[-3000:]}"
 

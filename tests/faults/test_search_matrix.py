@@ -38,7 +38,7 @@ def test_searches_have_the_same_experiments_on_any_number_of_slots_despite_death
     for slots, roles in ((1, ()), (4, ("worker", "suggester", "driver", "server", "stop", "runner", "plugin host"))):
         home = tmp_path / str(slots) / "home"
         home.parent.mkdir()
-        with EmbeddedServer(home, DLI_SLOTS=str(slots), DLI_RESTED_KEPT="1") as server:
+        with EmbeddedServer(home, forks_nurseries=True, DLI_SLOTS=str(slots), DLI_RESTED_KEPT="1") as server:
             matrix = SearchMatrix(server, slots, FEW)
             matrix.begin()
             for role in roles:

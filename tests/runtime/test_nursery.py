@@ -63,7 +63,7 @@ def test_a_forked_process_and_its_children_carry_the_mark(warm: Bench) -> None:
 
 @pytest.mark.integration
 def test_running_jobs_survive_the_death_of_the_nursery(tmp_path: Path) -> None:
-    with bench(tmp_path, nursery_idle=600.0) as one:
+    with bench(tmp_path, forked=False, nursery_idle=600.0) as one:
         first = ready_pid(one)
         running = one.submit("import time\nopen('started', 'w').write('x')\ntime.sleep(600)\n")
         one.wait_for_file(running, "started")
@@ -78,7 +78,7 @@ def test_running_jobs_survive_the_death_of_the_nursery(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_an_idle_nursery_ends_and_the_next_job_still_runs(tmp_path: Path) -> None:
-    with bench(tmp_path, nursery_idle=0.2) as one:
+    with bench(tmp_path, forked=False, nursery_idle=0.2) as one:
         for _ in range(2):
             job = one.submit("import sys\nprint('torch' in sys.modules)\n")
             assert one.wait(job).state == FINISHED
@@ -91,7 +91,7 @@ def test_jobs_run_without_a_nursery_that_cannot_start(tmp_path: Path, monkeypatc
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('broken')\n")
     monkeypatch.setenv("PYTHONPATH", str(broken.parent))
-    with bench(tmp_path / "home", nursery_idle=600.0) as one:
+    with bench(tmp_path / "home", forked=False, nursery_idle=600.0) as one:
         job = one.submit("print('here')")
         assert one.wait(job).state == FINISHED
         assert one.output(job) == "here\n"
@@ -102,7 +102,7 @@ def test_a_nursery_that_stops_answering_is_killed_and_jobs_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starter, "FORK_PATIENCE", 0.5)
-    with bench(tmp_path, nursery_idle=600.0) as one:
+    with bench(tmp_path, forked=False, nursery_idle=600.0) as one:
         stuck = ready_pid(one)
         os.kill(stuck, signal.SIGSTOP)
         jobs = [one.submit("print('here')") for _ in range(3)]
@@ -117,7 +117,7 @@ def test_a_nursery_that_died_several_times_before_it_was_ready_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starter, "FIRST_PAUSE", 0.01)
-    with bench(tmp_path, nursery_idle=600.0) as one:
+    with bench(tmp_path, forked=False, nursery_idle=600.0) as one:
         for _ in range(3):
             killed = eventually(lambda: nursery(one).get("pid"), "a nursery starts")
             os.kill(int(str(killed)), signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_a_nursery_that_never_becomes_ready_is_killed_and_the_job_starts(
     hanging.mkdir(parents=True)
     (hanging / "__init__.py").write_text("import time\ntime.sleep(3600)\n")
     monkeypatch.setenv("PYTHONPATH", str(hanging.parent))
-    with bench(tmp_path / "home", nursery_idle=600.0) as one:
+    with bench(tmp_path / "home", forked=False, nursery_idle=600.0) as one:
         stuck = int(str(nursery(one)["pid"]))
         monkeypatch.setattr(starter, "READY_PATIENCE", 1.0)  # not before: it would be gone on a slow machine
         job = one.submit("print('here')")
