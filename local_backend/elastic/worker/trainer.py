@@ -29,7 +29,7 @@ from local_backend.elastic.script.calling import compute, one_number
 from local_backend.elastic.script.hooks import call_step_hooks, has_step_hooks
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.schedules import Schedules
-from local_backend.elastic.script.whole import WholeSet, is_whole_set, name_of
+from local_backend.elastic.script.whole import WholeSet, by_name, is_whole_set, name_of
 from local_backend.elastic.state.fingerprints import digest, of_tensors
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.transfer import Sending
@@ -126,6 +126,7 @@ class Trainer:
         self._link = link
         self._control = control
         self._handle = ModelHandle(job)
+        self._named_metrics = by_name(job.metrics)
         # A step function may read all training data. Its reads must not disturb the stream of its batches.
         self._all = Batches(Loader(stream.dataset, plan.seed, job.fn_batch_collate), plan.batch, 0)
         self._group: WorkerGroup | None = None
@@ -432,7 +433,7 @@ class Trainer:
         with torch.no_grad():
             if self.job.fn_test is not None:
                 return [self._test_by_user(Loader(stream.dataset, self.plan.seed, self.job.fn_batch_collate))]
-            whole = [metric for metric in self.job.metrics if is_whole_set(metric)]
+            whole = {name: metric for name, metric in self._named_metrics.items() if is_whole_set(metric)}
             parts = list(enumerate(batches(len(stream.dataset), self.plan.batch)))
             numbered = parts if whole else parts[first:last]
             stream.plan(iter([(("test", number), keys_of(VALIDATION, part)) for number, part in numbered]))
@@ -506,11 +507,11 @@ class Trainer:
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
         return {
-            name_of(metric): one_value(metric, outputs, labels)
-            for metric in self.job.metrics if not is_whole_set(metric)
+            name: one_value(metric, outputs, labels)
+            for name, metric in self._named_metrics.items() if not is_whole_set(metric)
         }
 
-    def _test_whole(self, numbered: list[tuple[int, range]], stream: Stream, metrics: list[Any]) -> BatchResult:
+    def _test_whole(self, numbered: list[tuple[int, range]], stream: Stream, metrics: dict[str, Any]) -> BatchResult:
         """Return one result for the test set, with the metrics that need all of it."""
         whole = WholeSet(metrics, self.device)
         results = tuple(
