@@ -25,7 +25,7 @@ from local_backend.elastic.data.streams import StreamedSamples
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.hub.events import BatchResult, mean_loss, mean_metrics, results_to_wire
 from local_backend.elastic.plan import Range, StepPlan, batches, derive_seed, split
-from local_backend.elastic.script.calling import compute, one_number
+from local_backend.elastic.script.calling import compute, one_number, predicted
 from local_backend.elastic.script.hooks import call_step_hooks, has_step_hooks
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.schedules import Schedules
@@ -488,19 +488,25 @@ class Trainer:
         """Call the user's step function, which runs forward and backward."""
         job = self.job
         assert job.fn_step_train is not None
-        counts: list[torch.Tensor | None] = []
+        #: (right answers, answers) of each call of `eva`; None if unknown.
+        counts: list[tuple[torch.Tensor, int] | None] = []
 
         def eva(outputs: Any, labels: Any) -> torch.Tensor:
             right = count_correct(outputs, labels)
-            counts.append(None if right is None else right.clone())  # the user may change the returned tensor in place
+            # The user may change the returned tensor in place.
+            counts.append(None if right is None else (right.clone(), len(predicted(outputs))))
             return torch.zeros((), dtype=torch.int64) if right is None else right
 
         with self._computing():
             result = job.fn_step_train(self._handle, batch, eva, self._all, job.fn_args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise EngineError("fn_step_train must return the pair (acc, loss)")
-        known = [int(count) for count in counts if count is not None]
-        right = samples_right(result[0], size, sum(known) if known else None)
+        known = [(int(count[0]), count[1]) for count in counts if count is not None]
+        counted, answers = (sum(part) for part in zip(*known, strict=True)) if known else (None, 0)
+        right = samples_right(result[0], size, counted)
+        if right is not None and right == counted and answers > size:
+            # Several answers per sample, such as tokens: each counts as a fraction of its sample.
+            right = round(right * size / answers)
         # The 0 that `eva` returns for an unknown number is not a number of right samples.
         unknown = right == 0 and counts and not known
         return BatchResult(shard, size, number(result[1]), None if unknown else right)
