@@ -53,6 +53,21 @@ def test_step_and_test_functions_give_the_results_of_the_engine():
     assert [entry[0]["accuracy"] for entry in by_user.test] == [0, 0]
 
 
+def test_several_answers_per_sample_count_as_fractions_of_it():
+    def step(model, data, eva, train_loader, fn_args):
+        inputs, labels = data
+        model.get_optimizer().zero_grad()
+        outputs = model(inputs)
+        loss = model.get_loss_function()(outputs, labels)
+        loss.backward()
+        # As in a language model, whose step flattens the tokens of all sequences.
+        return eva(outputs.repeat_interleave(4, 0), labels.repeat_interleave(4)), loss
+
+    found = fabric(fn_step_train=step)[0].train(3, 4, 2)["accuracy"]
+    assert found == fabric()[0].train(3, 4, 2)["accuracy"]
+    assert any(found)
+
+
 def regression(**changes):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(SAMPLES, 4, generator=generator)

@@ -78,9 +78,24 @@ def test_a_metric_may_return_several_values():
         def compute(self):
             return {"a": self.last.sum(), "b": 0.25}
 
-    whole = WholeSet([Both()], torch.device("cpu"))
+    whole = WholeSet({"Both": Both()}, torch.device("cpu"))
     whole.update(None, torch.tensor([1, 2]))
     assert whole.compute() == {"a": 3.0, "b": 0.25}
+
+
+def test_metrics_with_one_name_have_entries_of_their_own():
+    def whole(factor):
+        def metric(outputs, labels):
+            return factor * len(labels)
+
+        metric.whole_set = True
+        return metric
+
+    trained, _ = fabric(metrics=[lambda outputs, labels: 1.0, whole(2), lambda outputs, labels: 3.0, whole(4)])
+    history = trained.train(1, 4, 2, monitor="val_metric_2")
+    samples = len(datasets()[1])
+    assert (history["<lambda>"], history["<lambda>_2"]) == ([1.0], [3.0])
+    assert (history["val_metric"], history["val_metric_2"]) == ([2 * samples], [4 * samples])
 
 
 def test_batches_of_every_shape_are_joined():

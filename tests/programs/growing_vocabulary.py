@@ -1,6 +1,6 @@
 # family: data
 # about: a vocabulary numbers rare words when a sample with them is read
-# expect: refused EngineError "the data sets differ"
+# expect: refused EngineError "the data set"
 # alone: works
 import random
 

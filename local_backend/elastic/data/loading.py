@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from local_backend.elastic.data.feed import AHEAD, ByValue, Feed, Key, Label, attention, data_loader
 from local_backend.elastic.data.loader_changes import LoaderChanges
-from local_backend.elastic.data.seeding import SeededLoading, seed_everything
+from local_backend.elastic.data.reads import Reads
+from local_backend.elastic.data.seeding import SeededLoading, kept, seed_everything
 from local_backend.elastic.data.streams import StreamedSamples, is_stream
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import sample_seed
@@ -105,11 +106,17 @@ class _SampleSource(ByValue, Dataset[Any]):
         self._changes, self._applied = changes, b""
         self._only_lists = _loads_only_lists(dataset)
         self._loading = SeededLoading(self._fetch, self._collate, lambda: lengths(dataset))
+        self._reads = None if isinstance(dataset, StreamedSamples) else Reads(dataset)
 
     def load(self, keys: Iterable[Key]) -> Any:
         keys = list(keys)
-        if not isinstance(self._dataset, StreamedSamples):
-            return self._loading.load(keys, self._seed_of)
+        if self._reads is not None:
+            checked = self._reads.begin()
+            batch = self._loading.load(keys, self._seed_of)
+            if checked and keys:
+                with kept():
+                    self._reads.check(lambda: self._read_again(keys[-1]))
+            return batch
         # A stream has its own random numbers. The seed is for the collate function: equal numbers in every worker.
         samples = self._dataset.take(keys)
         if keys:
@@ -119,6 +126,10 @@ class _SampleSource(ByValue, Dataset[Any]):
     def _fetch(self, key: Key) -> Any:
         # One sample at a time, as with `__getitem__`: its seed does not depend on the samples that are loaded with it.
         return self._dataset.__getitems__([key[1]])[0] if self._only_lists else self._dataset[key[1]]
+
+    def _read_again(self, key: Key) -> Any:
+        seed_everything(self._seed_of(key))
+        return self._fetch(key)
 
     def _seed_of(self, key: Key) -> int:
         return sample_seed(self._seed, *key)

@@ -40,7 +40,7 @@ from local_backend.elastic.script.hooks import LoggerHooks
 from local_backend.elastic.script.job import TrainingJob, revive
 from local_backend.elastic.script.recipe import Recipe
 from local_backend.elastic.script.surroundings import choose_device, thread_count
-from local_backend.elastic.script.whole import is_whole_set, name_of
+from local_backend.elastic.script.whole import by_name, is_whole_set
 from local_backend.elastic.state import artifacts, resume
 from local_backend.elastic.state.replica import take_over
 from local_backend.elastic.worker.agreement import table_of
@@ -141,7 +141,7 @@ def _check_watch(job: TrainingJob, watch: Watch) -> None:
     """Raise ValueError if a rule depends on a value that no epoch can have."""
     if any(is_whole_set(metric) for metric in job.metrics):
         return  # such a metric gives its values names when it is computed
-    names = [f"loss_{name}" for name in job.phases] or ["accuracy", *map(name_of, job.metrics)]
+    names = [f"loss_{name}" for name in job.phases] or ["accuracy", *by_name(job.metrics)]
     possible = {f"{prefix}{name}": 0.0 for prefix in ("", VALIDATION) for name in ("loss", *names)}
     unknown = watch.unknown(possible, validated=True, validates=True)
     if unknown:

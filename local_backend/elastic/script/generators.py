@@ -44,7 +44,8 @@ _ARRAYS = (torch.Tensor, np.ndarray, np.generic)
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
-_GLOBAL_OPERATIONS = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL")
+_STORES = ("STORE_GLOBAL", "DELETE_GLOBAL")
+_GLOBAL_OPERATIONS = ("LOAD_GLOBAL", *_STORES)
 
 
 class Generators:
@@ -162,7 +163,7 @@ def walk(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
         if is_generator(value):
             yield value
         elif not isinstance(value, _ARRAYS) or isinstance(value, torch.nn.Parameter):
-            waiting.extend(reversed(list(_inside(value))))
+            waiting.extend(reversed(list(inside(value))))
 
 
 def _global_generators() -> list[Any]:
@@ -174,7 +175,7 @@ def _global_generators() -> list[Any]:
     ]
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def inside(value: Any) -> Iterator[Any]:
     """Yield the objects that an object refers to, in an order that is the same in every process."""
     if isinstance(value, dict):
         # Do not call methods of a subclass: they may load data or draw numbers.
@@ -257,9 +258,17 @@ def _global_names(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
+def stored_globals(function: FunctionType) -> tuple[str, ...]:
+    """Return the globals that a function of the user sets; () for a function of a library."""
+    if not is_user_module(function.__module__ or "") and not is_user_file(function.__code__.co_filename):
+        return ()
+    stored = [one.argval for one in dis.get_instructions(function.__code__) if one.opname in _STORES]
+    return tuple(dict.fromkeys(stored))
+
+
 def _inside_class(kind: type) -> Iterator[Any]:
     """Yield the functions and values of a class of the user, and its bases."""
-    if not _is_user_class(kind):
+    if not is_user_class(kind):
         return
     for _, item in sorted(vars(kind).items()):
         if isinstance(item, property):
@@ -271,7 +280,8 @@ def _inside_class(kind: type) -> Iterator[Any]:
     yield from kind.__bases__
 
 
-def _is_user_class(kind: type) -> bool:
+def is_user_class(kind: type) -> bool:
+    """Return whether a class is of the script, or of a module of the user."""
     if kind.__module__ in ("__main__", "__mp_main__"):
         return True
     return kind.__module__ in sys.modules and is_user_module(kind.__module__)

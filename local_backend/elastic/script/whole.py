@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ def accumulates(metric: Any) -> bool:
 class WholeSet:
     """Computes metrics over the whole test set in one pass, from the outputs and labels of each batch in order."""
 
-    def __init__(self, metrics: Sequence[Any], device: torch.device) -> None:
-        self._accumulating = [metric for metric in metrics if accumulates(metric)]
-        self._functions = [metric for metric in metrics if not accumulates(metric)]
+    def __init__(self, metrics: Mapping[str, Any], device: torch.device) -> None:
+        """`metrics`: by name, as `by_name` returns them."""
+        self._accumulating = {name: metric for name, metric in metrics.items() if accumulates(metric)}
+        self._functions = {name: metric for name, metric in metrics.items() if not accumulates(metric)}
         self._batches: list[tuple[Any, Any]] = []
-        for metric in self._accumulating:
+        for metric in self._accumulating.values():
             if isinstance(metric, nn.Module):
                 metric.to(device)
             if callable(getattr(metric, "reset", None)):
@@ -41,7 +43,7 @@ class WholeSet:
 
     def update(self, outputs: Any, labels: Any) -> None:
         """Add the outputs and labels of a batch."""
-        for metric in self._accumulating:
+        for metric in self._accumulating.values():
             metric.update(outputs, labels)
         if self._functions:
             self._batches.append((_detached(outputs), _detached(labels)))
@@ -49,20 +51,30 @@ class WholeSet:
     def compute(self) -> dict[str, float]:
         """Return the values by name. Raises EngineError for a value that is not one number."""
         found: dict[str, float] = {}
-        for metric in self._accumulating:
-            found.update(_named(metric, metric.compute()))
+        for name, metric in self._accumulating.items():
+            found.update(_named(name, metric.compute()))
             if callable(getattr(metric, "reset", None)):
                 metric.reset()
         if self._functions:
             outputs, labels = (joined([batch[i] for batch in self._batches]) for i in range(2))
-            for function in self._functions:
-                found.update(_named(function, function(outputs, labels)))
+            for name, function in self._functions.items():
+                found.update(_named(name, function(outputs, labels)))
         return found
 
 
 def name_of(metric: Any) -> str:
     """Return the name of a metric in reports."""
     return getattr(metric, "__name__", None) or type(metric).__name__
+
+
+def by_name(metrics: Sequence[Any]) -> dict[str, Any]:
+    """Return metrics by their names. A name that an earlier metric has gets a number, such as `<lambda>_2`."""
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        name = name_of(metric)
+        names = chain([name], (f"{name}_{number}" for number in count(2)))
+        found[next(one for one in names if one not in found)] = metric
+    return found
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -89,11 +101,11 @@ def _detached(value: Any) -> Any:
     return type(value)(_detached(item) for item in value) if isinstance(value, (tuple, list)) else value
 
 
-def _named(metric: Any, value: Any) -> dict[str, float]:
+def _named(name: str, value: Any) -> dict[str, float]:
     """Return the values of a metric by name. Values of a dict (a collection of metrics) keep the names of the dict."""
     if isinstance(value, Mapping):
-        return {str(key): _number(f"{name_of(metric)}[{key!r}]", item) for key, item in value.items()}
-    return {name_of(metric): _number(name_of(metric), value)}
+        return {str(key): _number(f"{name}[{key!r}]", item) for key, item in value.items()}
+    return {name: _number(name, value)}
 
 
 def _number(name: str, value: Any) -> float:

@@ -38,7 +38,7 @@ from local_backend.elastic.script.generators import is_generator
 from local_backend.elastic.script.hooked import own_attributes
 from local_backend.elastic.script.job import TrainingJob, with_wrapped
 from local_backend.elastic.script.user_code import is_user_file, is_user_module
-from local_backend.elastic.script.whole import accumulates, name_of
+from local_backend.elastic.script.whole import accumulates, by_name
 
 #: Prefix of the path of a value in the cache of a function. A batch may add such values.
 CACHED = "the cache of "
@@ -384,7 +384,7 @@ class _Scan:
                 self._module(f"model.{name}".rstrip(".") if module is job.model else f"loss.{name}".rstrip("."), part)
         losses = job.loss_function if isinstance(job.loss_function, dict) else {"loss_function": job.loss_function}
         # Metrics over the whole test set are left out: they collect values in validation, which one worker computes.
-        metrics = {f"metric {name_of(metric)}": metric for metric in job.metrics if not accumulates(metric)}
+        metrics = {f"metric {name}": metric for name, metric in by_name(job.metrics).items() if not accumulates(metric)}
         registered = {} if self._own else job.recipe.state
         functions = {"fn_step_train": job.fn_step_train, "fn_args": job.fn_args}
         self.add({**losses, **functions, **metrics, **registered})

@@ -25,11 +25,11 @@ from local_backend.elastic.data.streams import StreamedSamples
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.hub.events import BatchResult, mean_loss, mean_metrics, results_to_wire
 from local_backend.elastic.plan import Range, StepPlan, batches, derive_seed, split
-from local_backend.elastic.script.calling import compute, one_number
+from local_backend.elastic.script.calling import compute, one_number, predicted
 from local_backend.elastic.script.hooks import call_step_hooks, has_step_hooks
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.schedules import Schedules
-from local_backend.elastic.script.whole import WholeSet, is_whole_set, name_of
+from local_backend.elastic.script.whole import WholeSet, by_name, is_whole_set, name_of
 from local_backend.elastic.state.fingerprints import digest, of_tensors
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.transfer import Sending
@@ -126,6 +126,7 @@ class Trainer:
         self._link = link
         self._control = control
         self._handle = ModelHandle(job)
+        self._named_metrics = by_name(job.metrics)
         # A step function may read all training data. Its reads must not disturb the stream of its batches.
         self._all = Batches(Loader(stream.dataset, plan.seed, job.fn_batch_collate), plan.batch, 0)
         self._group: WorkerGroup | None = None
@@ -432,7 +433,7 @@ class Trainer:
         with torch.no_grad():
             if self.job.fn_test is not None:
                 return [self._test_by_user(Loader(stream.dataset, self.plan.seed, self.job.fn_batch_collate))]
-            whole = [metric for metric in self.job.metrics if is_whole_set(metric)]
+            whole = {name: metric for name, metric in self._named_metrics.items() if is_whole_set(metric)}
             parts = list(enumerate(batches(len(stream.dataset), self.plan.batch)))
             numbered = parts if whole else parts[first:last]
             stream.plan(iter([(("test", number), keys_of(VALIDATION, part)) for number, part in numbered]))
@@ -487,30 +488,36 @@ class Trainer:
         """Call the user's step function, which runs forward and backward."""
         job = self.job
         assert job.fn_step_train is not None
-        counts: list[torch.Tensor | None] = []
+        #: (right answers, answers) of each call of `eva`; None if unknown.
+        counts: list[tuple[torch.Tensor, int] | None] = []
 
         def eva(outputs: Any, labels: Any) -> torch.Tensor:
             right = count_correct(outputs, labels)
-            counts.append(None if right is None else right.clone())  # the user may change the returned tensor in place
+            # The user may change the returned tensor in place.
+            counts.append(None if right is None else (right.clone(), len(predicted(outputs))))
             return torch.zeros((), dtype=torch.int64) if right is None else right
 
         with self._computing():
             result = job.fn_step_train(self._handle, batch, eva, self._all, job.fn_args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise EngineError("fn_step_train must return the pair (acc, loss)")
-        known = [int(count) for count in counts if count is not None]
-        right = samples_right(result[0], size, sum(known) if known else None)
+        known = [(int(count[0]), count[1]) for count in counts if count is not None]
+        counted, answers = (sum(part) for part in zip(*known, strict=True)) if known else (None, 0)
+        right = samples_right(result[0], size, counted)
+        if right is not None and right == counted and answers > size:
+            # Several answers per sample, such as tokens: each counts as a fraction of its sample.
+            right = round(right * size / answers)
         # The 0 that `eva` returns for an unknown number is not a number of right samples.
         unknown = right == 0 and counts and not known
         return BatchResult(shard, size, number(result[1]), None if unknown else right)
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
         return {
-            name_of(metric): one_value(metric, outputs, labels)
-            for metric in self.job.metrics if not is_whole_set(metric)
+            name: one_value(metric, outputs, labels)
+            for name, metric in self._named_metrics.items() if not is_whole_set(metric)
         }
 
-    def _test_whole(self, numbered: list[tuple[int, range]], stream: Stream, metrics: list[Any]) -> BatchResult:
+    def _test_whole(self, numbered: list[tuple[int, range]], stream: Stream, metrics: dict[str, Any]) -> BatchResult:
         """Return one result for the test set, with the metrics that need all of it."""
         whole = WholeSet(metrics, self.device)
         results = tuple(
