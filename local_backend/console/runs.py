@@ -20,6 +20,7 @@ from local_backend.console.rendering import HEADERS, now, page
 from local_backend.console.route import router as pages
 from local_backend.console.run_columns import CHOICE, columns_of, remembered
 from local_backend.console.run_views import VIEWS
+from local_backend.console.runs_csv import CSV
 from local_backend.console.runs_query import MAIN, SIZE, STATES, RunsQuery, TheQuery, query_in
 from local_backend.errors import Invalid
 from local_backend.run_values import METRIC, PARAMETER, ValueName, with_main
@@ -91,8 +92,9 @@ def _found(services: Services, caller: Caller, query: RunsQuery) -> dict[str, An
     lines = [_line(view, labels.get(view.row.id, Labels())) for view in views]
     states_with_counts = {name: sum(counts.get(state, 0) for state in states.meant(name)) for name in STATES}
     return {"query": query, "lines": lines, "total": total, "counts": states_with_counts, "problem": problem,
-            "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "saved": VIEWS, "columns": columns, "main": MAIN,
-            "live": query.live(columns), "empty": _empty(query, unknown), "parameter": PARAMETER}
+            "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "saved": VIEWS, "csv": CSV,
+            "columns": columns, "main": MAIN, "live": query.live(columns), "empty": _empty(query, unknown),
+            "parameter": PARAMETER}
 
 
 def _empty(query: RunsQuery, unknown: ValueName | None) -> str:
