@@ -109,7 +109,7 @@ def _empty(query: RunsQuery, unknown: ValueName | None) -> str:
         return kinds.get(unknown.kind, " ".join(kinds.values()))
     if query.is_narrow or query.number > 1:
         return "No runs match. Remove a word or a filter."
-    return "No runs yet. Start one with dlicmd run train.py."
+    return "No runs yet. Create an experiment, or start a run with dlicmd run train.py."
 
 
 def _line(view: ExecView, labels: Labels) -> RunLine:
