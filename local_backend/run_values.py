@@ -83,9 +83,15 @@ def metrics(progress: Mapping[str, Any]) -> dict[str, float]:
 def with_main(found: Mapping[str, float]) -> dict[str, float]:
     """Return metrics by which runs are found and sorted: `loss` is the first loss of an exec without a metric of this
     name, and `accuracy` its first accuracy."""
-    loss = next((value for name, value in found.items() if metric_names.is_loss(name)), None)
-    accuracy = next((value for name, value in found.items() if metric_names.kind(name) == wire.ACCURACY), None)
-    return {**_present({wire.LOSS: loss, wire.ACCURACY: accuracy}), **found}
+    return {**{main: found[name] for main, name in main_names(found).items()}, **found}
+
+
+def main_names(found: Mapping[str, float]) -> dict[str, str]:
+    """Return the names of the metrics that stand for `loss` and `accuracy`."""
+    losses = [name for name in found if metric_names.is_loss(name)]
+    accuracies = [name for name in found if metric_names.kind(name) == wire.ACCURACY]
+    return {main: main if main in found else names[0]
+            for main, names in ((wire.LOSS, losses), (wire.ACCURACY, accuracies)) if main in found or names}
 
 
 def rows(number: int, kind: str, values: Mapping[str, object]) -> list[dict[str, Any]]:

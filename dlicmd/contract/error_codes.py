@@ -196,6 +196,8 @@ SERVER = {
     "verify.files_gone": "the submitted code of the exec is no longer stored",
     "verify.not_elastic": "the exec is not elastic, so there is nothing to verify",
     "verify.unsupported": "the server could not run the exec, so there is nothing to verify",
+    "view.invalid": "the name or a column of a view is not possible, or the user has too many views",
+    "view.not_found": "the user has no view with this name",
     "volume.directory": "the folder does not exist, or a volume is not allowed there",
     "volume.exists": "a volume with this name already exists",
     "volume.failed": "the server could not change its volumes",

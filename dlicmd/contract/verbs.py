@@ -134,6 +134,7 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd ls --since 1d --sort loss", "the jobs of the last day, the smallest loss first"),
         ("dlicmd ls --find 'lr<0.1 digits' --tag best", "jobs with this parameter, word and tag"),
         ("dlicmd ls --sort f1 --column lr --column batch", "the best f1 first, with 2 parameters"),
+        ("dlicmd ls --find tag:best --sort f1 --save-view best", "keep the list: dlicmd ls --view best"),
     ), own=(
         _own("--limit", Form.COUNT, "show at most N jobs; 0: all; default on a terminal: 20", "N"),
         _own(STATE, Form.TEXT, f"only jobs in these states, such as running or error,killed; the states are "
@@ -150,6 +151,12 @@ VERBS: tuple[Verb, ...] = (
              "WORDS"),
         _own("--tag", Form.TEXT, "only jobs with this tag; repeatable", "TAG", multiple=True),
         _own("--all-users", Form.FLAG, "jobs of all users; for administrators only"),
+        _own("--view", Form.TEXT, "show a saved view: its words, states, order and columns; other options add to it or "
+             "replace them", "NAME"),
+        _own("--save-view", Form.TEXT, "save words, states, order and columns as a view of the console and of --view",
+             "NAME"),
+        _own("--delete-view", Form.TEXT, "delete a saved view", "NAME"),
+        _own("--views", Form.FLAG, "list your saved views"),
     )),
     Verb("get", "--exec-get", "ID", "show one job", (
         ("dlicmd get last", "your newest job"),

@@ -20,6 +20,7 @@ FRAMEWORKS = BASE + "/execs/frameworks"
 #: Checks a command line before a submission.
 CHECK = EXECS + "/check"
 LABELS = EXECS + "/labels"
+VIEWS = EXECS + "/views"
 #: Names a request in the logs of both sides. If the client sends none, the server generates one.
 REQUEST_ID = "X-Request-ID"
 #: The number of items that a list without its limit would have.
@@ -93,6 +94,11 @@ def team_path(top: str, name: str, action: str = "") -> str:
 def search_path(name: str, action: str = "") -> str:
     """Return the path of one search for hyper-parameters, or of an action on it."""
     return f"{SEARCHES}/{quote(name, safe='')}" + (f"/{action}" if action else "")
+
+
+def view_path(name: str) -> str:
+    """Return the path of a saved view."""
+    return f"{VIEWS}/{quote(name, safe='')}"
 
 
 def search_query(name: str) -> str:
@@ -178,6 +184,8 @@ EXT_EXPERIMENTS = "experiments"
 #: POST /execs/labels changes notes, tags and favorites of execs, and GET /execs/labels lists the tags; `find` and
 #: `offset` in the query of GET /execs.
 EXT_LABELS = "labels"
+#: /execs/views: what lists of execs show, under a name, for each user.
+EXT_VIEWS = "views"
 #: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({
     EXT_ARGV, EXT_CREATE, EXT_ALLOW_CPU, EXT_LOCAL_PATHS, EXT_STAGED, EXT_IDEMPOTENCY,
@@ -471,6 +479,7 @@ OFFSET = "offset"
 FIND = "find"
 SORT_BY = "sort_by"
 ALL = "all"
+COLUMNS = "columns"  # of a saved view, beside `name`, FIND, STATE, SORT_BY and ALL
 FROM = "from"
 TO = "to"
 BY = "by"

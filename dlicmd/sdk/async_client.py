@@ -39,6 +39,7 @@ from dlicmd.sdk.objects import (
     News,
     Plan,
     Preview,
+    SavedView,
     SlotView,
     StopOutcome,
     StoredData,
@@ -355,6 +356,25 @@ class AsyncClient:
         """Call `Client.tags` in a thread."""
         found: dict[str, int] = await self._call("tags")
         return found
+
+    async def saved_views(self) -> list[SavedView]:
+        """Call `Client.saved_views` in a thread."""
+        found: list[SavedView] = await self._call("saved_views")
+        return found
+
+    async def save_view(
+        self, name: str, *, find: str = "", state: str = "", sort_by: str = "", everyone: bool = False,
+        columns: Sequence[str] = (),
+    ) -> SavedView:
+        """Call `Client.save_view` in a thread."""
+        found: SavedView = await self._call(
+            "save_view", name, find=find, state=state, sort_by=sort_by, everyone=everyone, columns=columns,
+        )
+        return found
+
+    async def delete_view(self, name: str) -> None:
+        """Call `Client.delete_view` in a thread."""
+        await self._call("delete_view", name)
 
     async def engine_applications(
         self, states: Sequence[str] = (), start: int = 0, length: int = 10000,

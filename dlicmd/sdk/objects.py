@@ -188,6 +188,23 @@ class Labelled(Record):
     """Whether the exec is a favorite of the user of this client."""
 
 
+class SavedView(Record):
+    """What a list of execs shows, under a name."""
+
+    name = Key(wire.NAME, words)
+    """Name of the view."""
+    find = Key(wire.FIND, words)
+    """Words that find execs."""
+    state = Key(wire.STATE, words)
+    """A state or a comma-separated list. "" for all."""
+    sort_by = Key(wire.SORT_BY, words)
+    """Order, as in the query of `Client.execs`: `field[:asc|desc]`. "" for the newest first."""
+    everyone = Key(wire.ALL, truth)
+    """Whether the view has the execs of all users, for administrators."""
+    columns = Key(wire.COLUMNS, texts)
+    """Metrics and parameters, such as `metric.f1` and `param.lr`. None for the usual columns."""
+
+
 class Curve(Record):
     """A metric of a program over its steps."""
 
@@ -501,8 +518,8 @@ class Plan(Record):
 
 #: All classes, for the documentation and its test.
 RECORDS: tuple[type[Record], ...] = (
-    Exec, Labelled, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView, Slot,
-    SlotHolder, PendingExec, Holdings, Holding, Preview, StoredData, Plan, Search, Experiment, HyperParameter,
+    Exec, Labelled, SavedView, Why, Holder, Code, CodeFile, Files, File, Framework, Application, StopOutcome, SlotView,
+    Slot, SlotHolder, PendingExec, Holdings, Holding, Preview, StoredData, Plan, Search, Experiment, HyperParameter,
     MetricRange, Algorithm, DeployedModel, DeployedRevision, ServingState, ServingReplica, ServingKernel,
     ServingRuntime, SavedModel, ModelLoading, ModelWhy, SavedDefinition, SavedHardware, SavedExperiment,
     RunOfExperiment, RunMember, PlanMistakes,

@@ -41,6 +41,7 @@ from local_backend.api import (
     repeating,
     resplans,
     results,
+    saved_views,
     scheduler,
     searches,
     slots,
@@ -57,10 +58,11 @@ from local_backend.api.showing import Endings
 from local_backend.services.services import Services
 from local_backend.settings import Settings
 
-#: `conf` and `labels` come before `execs`, because /execs/frameworks is not an exec; `algorithms` before `searches`.
+#: `conf`, `labels` and `saved_views` come before `execs`, because /execs/frameworks is not an exec; `algorithms` before
+#: `searches`.
 ROUTERS = (
-    auth.router, conf.router, labels.router, execs.router, slots.router, follow.router, logs.router, results.router,
-    files.router, lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router,
+    auth.router, conf.router, labels.router, saved_views.router, execs.router, slots.router, follow.router, logs.router,
+    results.router, files.router, lines.router, scheduler.router, conductor.router, slots_view.router, holdings.router,
     resplans.router, users.router, connections.router, health.router, previews.router, exec_metrics.router,
     curves.router, submitted_code.router, verifying.router, repeating.router, algorithms.router, searches.router,
     model_searches.router, tokens.router, inference_auth.router, inference_models.router, inference_deploy.router,

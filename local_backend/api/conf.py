@@ -34,7 +34,7 @@ def conf(services: TheServices, _caller: TheCaller) -> JsonAnswer[Configuration]
         wire.EXT_IDEMPOTENCY, wire.EXT_CONNECTIONS, wire.EXT_DATA_PREVIEW, wire.EXT_DATA_UPLOAD, wire.EXT_STOP_MANY,
         wire.EXT_METRICS, wire.EXT_CURVES, wire.EXT_RESOURCES, wire.EXT_CODE, wire.EXT_FILES, wire.EXT_LINES,
         wire.EXT_VERIFY, wire.EXT_AGAIN, wire.EXT_CREATE, wire.EXT_SEARCHES, wire.EXT_MODELS, wire.EXT_LABELS,
-        wire.EXT_EXPERIMENTS, wire.EXT_ALLOW_CPU, wire.EXT_CHECK,
+        wire.EXT_VIEWS, wire.EXT_EXPERIMENTS, wire.EXT_ALLOW_CPU, wire.EXT_CHECK,
     ]
     if settings.embedded:
         extensions += [wire.EXT_LOCAL_PATHS, wire.EXT_STAGED]

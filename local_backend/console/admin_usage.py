@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from fastapi import Request
@@ -13,6 +11,7 @@ from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
 from local_backend.console.admin import admin_page, admin_router
+from local_backend.console.csv_files import csv_file
 from local_backend.console.rendering import HEADERS
 from local_backend.services.holdings import MonthUsage
 from local_backend.services.load import READING
@@ -22,8 +21,6 @@ router = admin_router()
 _HOUR = 3600.0
 #: Users with a curve of their own; the others are in the table.
 _CURVES = 8
-#: A cell of a spreadsheet that begins so is a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @router.get(places.ADMIN_USAGE)
@@ -56,14 +53,8 @@ def curves(services: TheServices, caller: TheCaller) -> Response:
 @bulk(READING, stream=False)
 def download(services: TheServices, caller: TheCaller) -> Response:
     """Return the table as a file."""
-    text = io.StringIO()
-    lines = csv.writer(text)
-    lines.writerow(["month", "user", "slot_hours"])
-    for one in services.holdings.monthly(caller):
-        name = f"'{one.user}" if one.user.startswith(_FORMULA) else one.user
-        lines.writerow([one.month, name, f"{one.seconds / _HOUR:.3f}"])
-    headers = {**HEADERS, "Content-Disposition": 'attachment; filename="usage.csv"'}
-    return Response(text.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
+    hours = ([one.month, one.user, f"{one.seconds / _HOUR:.3f}"] for one in services.holdings.monthly(caller))
+    return csv_file("usage.csv", [("month", "user", "slot_hours"), *hours])
 
 
 def _users(found: Sequence[MonthUsage]) -> list[str]:

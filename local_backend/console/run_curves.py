@@ -63,7 +63,9 @@ def resources(
     found = services.curves.resources(services.execs.find(caller, run), (), StepWindow(width, start, stop, axis))
     shown = [curve for curve in found if curve.name.partition(" ")[0] == kind]
     unit = value_unit(RESOURCES, kind)
-    chart = _chart(shown, axis) | {"y": {"label": "GiB" if unit == "bytes" else unit.replace("gpus", "GPUs")}}
+    # From 0, so that a full core does not look like an idle one.
+    chart = _chart(shown, axis) | {
+        "y": {"label": "GiB" if unit == "bytes" else unit.replace("gpus", "GPUs"), "zero": True}}
     if axis != TIME_AXIS:
         chart["x"]["label"] = "seconds since the start"
     for one in chart["series"]:

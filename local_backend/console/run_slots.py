@@ -58,6 +58,6 @@ def slots_chart(found: Iterable[Event], end: float) -> dict[str, Any]:
     if times and end > times[-1]:
         note(end, counts[-1])
     return {
-        "x": {"label": "time", "kind": "time"}, "y": {"label": "slots"},
+        "x": {"label": "time", "kind": "time"}, "y": {"label": "slots", "zero": True},
         "series": [{"name": "slots", "x": times, "y": counts, "step": True}] if times else [], "marks": marks,
     }

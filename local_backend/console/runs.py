@@ -19,9 +19,11 @@ from local_backend.console import places
 from local_backend.console.rendering import HEADERS, now, page
 from local_backend.console.route import router as pages
 from local_backend.console.run_columns import CHOICE, columns_of, remembered
+from local_backend.console.run_views import VIEWS
+from local_backend.console.runs_csv import CSV
 from local_backend.console.runs_query import MAIN, SIZE, STATES, RunsQuery, TheQuery, query_in
 from local_backend.errors import Invalid
-from local_backend.run_values import METRIC, PARAMETER, ValueName, with_main
+from local_backend.run_values import METRIC, PARAMETER, ValueName, main_names, with_main
 from local_backend.services.access import Caller
 from local_backend.services.labels import LabelChange
 from local_backend.services.services import Services
@@ -45,6 +47,8 @@ class RunLine:
     duration: float | None
     slots: str
     values: Mapping[ValueName, Any]
+    #: Loss and accuracy → the name of the metric that stands for it.
+    main: Mapping[ValueName, str]
 
     @property
     def id(self) -> str:
@@ -88,10 +92,13 @@ def _found(services: Services, caller: Caller, query: RunsQuery) -> dict[str, An
         problem = str(refused)
     labels = services.labels.of(caller, [view.row for view in views])
     lines = [_line(view, labels.get(view.row.id, Labels())) for view in views]
+    # A column of runs with different losses names the loss of each run.
+    mixed = [name for name in MAIN if len({line.main[name] for line in lines if name in line.main}) > 1]
     states_with_counts = {name: sum(counts.get(state, 0) for state in states.meant(name)) for name in STATES}
     return {"query": query, "lines": lines, "total": total, "counts": states_with_counts, "problem": problem,
-            "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "columns": columns, "main": MAIN,
-            "live": query.live(columns), "empty": _empty(query, unknown), "parameter": PARAMETER}
+            "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "saved": VIEWS, "csv": CSV,
+            "columns": columns, "main": MAIN, "mixed": mixed, "live": query.live(columns),
+            "empty": _empty(query, unknown), "parameter": PARAMETER}
 
 
 def _empty(query: RunsQuery, unknown: ValueName | None) -> str:
@@ -102,7 +109,7 @@ def _empty(query: RunsQuery, unknown: ValueName | None) -> str:
         return kinds.get(unknown.kind, " ".join(kinds.values()))
     if query.is_narrow or query.number > 1:
         return "No runs match. Remove a word or a filter."
-    return "No runs yet. Start one with dlicmd run train.py."
+    return "No runs yet. Create an experiment, or start a run with dlicmd run train.py."
 
 
 def _line(view: ExecView, labels: Labels) -> RunLine:
@@ -110,7 +117,8 @@ def _line(view: ExecView, labels: Labels) -> RunLine:
     diverged = {name: view.progress.get(name) for name in (wire.LOSS, wire.ACCURACY)}
     values = {ValueName(METRIC, name): value for name, value in (diverged | with_main(view.metrics)).items()}
     values |= {ValueName(PARAMETER, name): value for name, value in view.parameters.items()}
-    return RunLine(view, labels, _message(view), row.seconds(now()), _slots(row), values)
+    main = {ValueName(METRIC, name): real for name, real in main_names(view.metrics).items()}
+    return RunLine(view, labels, _message(view), row.seconds(now()), _slots(row), values, main)
 
 
 def _slots(row: ExecRow) -> str:

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from local_backend.data.columns import columns_of
-from local_backend.data.sample import cells, delimiter, plain, rows_of, sample
+from local_backend.data.sample import LATIN, cells, delimiter, encoding_of, plain, rows_of, sample
 
 #: Bytes of a text file that a part reads at most, and rows of Parquet that are decoded at once.
 WINDOW, _BATCH = 256 * 1024, 8192
-LATIN = "latin-1"
 #: Why rows are missing: the last line has no end yet, a line is invalid, or a row has more bytes than WINDOW.
 INCOMPLETE, INVALID, LONG = "incomplete", "invalid", "long"
 
@@ -55,7 +54,7 @@ class _Window:
         self.is_last, self.place = len(content) <= WINDOW, at
         whole = content if self.is_last else content[: content.rfind(b"\n", 0, WINDOW) + 1]
         self._lines, self._end = io.BytesIO(whole).readlines(), at + len(whole)
-        self.encoding = encoding or _encoding(whole)
+        self.encoding = encoding or encoding_of(whole)
         self.text = whole.decode(self.encoding, "replace").removeprefix("\ufeff")
         self._about: dict[str, Any] = {"encoding": LATIN} if self.encoding == LATIN else {}
         if content and not whole:
@@ -77,14 +76,6 @@ class _Window:
     def stop(self, why: str) -> None:
         """Show no row after the present place."""
         self._about["stopped"] = why
-
-
-def _encoding(content: bytes) -> str:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return LATIN
-    return "utf-8"
 
 
 def _csv(file: BinaryIO, most: int, at: int, between: str) -> dict[str, Any]:

@@ -8,9 +8,11 @@ enhancement proposal 1): NumPy is a library of the program, not of the server.
 from __future__ import annotations
 
 import ast
+import codecs
 import csv
 import io
 import json
+import re
 import struct
 import zipfile
 import zlib
@@ -22,6 +24,9 @@ from typing import Any, BinaryIO
 from local_backend.data.columns import columns_of
 
 ROWS = 10
+#: The encoding of a text that is not UTF-8; control characters that such a text does not have.
+LATIN = "latin-1"
+_CONTROLS = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 #: Bytes that a sample reads of a text file (CSV and JSON lines too).
 _HEAD = 64 * 1024
 _LONGEST = 200
@@ -80,11 +85,11 @@ def rows_of(batch: Any, most: int = ROWS) -> list[list[Any]]:
 
 
 def _csv(file: BinaryIO, most: int) -> dict[str, Any]:
-    text = _head(file)
+    text, about = _head(file)
     if text is None:
         return {"format": "binary"}
     first = islice(csv.reader(io.StringIO(text), delimiter=delimiter(text)), most + 1)
-    return {"format": "csv", "rows": [cells(row) for row in first]}
+    return {"format": "csv", "rows": [cells(row) for row in first], **about}
 
 
 def cells(row: Sequence[str]) -> list[Any]:
@@ -111,7 +116,7 @@ def _agreement(lines: Sequence[str], between: str) -> tuple[float, int]:
 
 
 def _json_lines(file: BinaryIO, most: int) -> dict[str, Any]:
-    text = _head(file)
+    text, about = _head(file)
     if text is None:
         return {"format": "binary"}
     if "\n" not in text and file.read(1):
@@ -123,7 +128,7 @@ def _json_lines(file: BinaryIO, most: int) -> dict[str, Any]:
                 rows.append([plain(json.dumps(json.loads(line)))])
             except (ValueError, RecursionError):
                 raise ValueError(f"line {number} is not JSON: {plain(line)}") from None
-    return {"format": "json", "rows": rows[:most]}
+    return {"format": "json", "rows": rows[:most], **about}
 
 
 def _numpy(file: BinaryIO, most: int) -> dict[str, Any]:
@@ -139,24 +144,36 @@ def _shown(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(file: BinaryIO, most: int) -> dict[str, Any]:
-    text = _head(file)
+    text, about = _head(file)
     if text is None:
         return {"format": "binary"}
-    return {"format": "text", "rows": [[plain(line)] for line in text.splitlines()[:most]]}
+    return {"format": "text", "rows": [[plain(line)] for line in text.splitlines()[:most]], **about}
 
 
-def _head(file: BinaryIO) -> str | None:
-    """Return the start of a text file, decompressed, without a cut last line; None if the file is not text."""
+def encoding_of(content: bytes, is_cut: bool = False) -> str:
+    """Return the encoding of a text: UTF-8 if that is possible, otherwise LATIN. `is_cut`: the last character may be
+    incomplete."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(content, final=not is_cut)
+    except UnicodeDecodeError:
+        return LATIN
+    return "utf-8"
+
+
+def _head(file: BinaryIO) -> tuple[str | None, dict[str, Any]]:
+    """Return the start of a text file, decompressed, without a cut last line, and its `encoding` if that is LATIN; None
+    and nothing if the file is not text."""
     head = file.read(_HEAD)
     cut = len(head) == _HEAD
     if head[:2] == b"\x1f\x8b":
         unpacking = zlib.decompressobj(wbits=31)
         head = unpacking.decompress(head, _HEAD)
         cut = not unpacking.eof
-    if b"\0" in head:
-        return None
-    text = ((cut and head[: head.rfind(b"\n") + 1]) or head).decode("utf-8", "replace")
-    return text if text.count("\ufffd") < 10 else None
+    content = (cut and head[: head.rfind(b"\n") + 1]) or head
+    encoding = encoding_of(content, is_cut=cut)
+    if b"\0" in head or (encoding == LATIN and _CONTROLS.search(content)):
+        return None, {}
+    return content.decode(encoding, "replace"), {"encoding": LATIN} if encoding == LATIN else {}
 
 
 def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:

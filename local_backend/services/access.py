@@ -24,7 +24,7 @@ _CHANGES = {
         "experiment.check", "experiment.run", "experiment.save", "hardware.save",
         "hpo.create", "hpo.restart", "hpo.stop",
         "inference.run", "model.deploy", "model.promote", "model.redeploy", "model.rollback", "model.save",
-        "model.start", "model.stop", "model.traffic",
+        "model.start", "model.stop", "model.traffic", "view.delete", "view.save",
     }),
     INFERENCE: frozenset({"auth.logoff", "auth.token_inference", "inference.run"}),
 }

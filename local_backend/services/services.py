@@ -53,6 +53,7 @@ from local_backend.services.plans import PlanService
 from local_backend.services.readiness import Readiness
 from local_backend.services.run_files import RunFileService
 from local_backend.services.runtimes import RuntimeService
+from local_backend.services.saved_views import SavedViewService
 from local_backend.services.searches import ExperimentWork, SearchService
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
@@ -76,6 +77,7 @@ class Services:
     base: Base
     execs: ExecService
     labels: LabelService
+    saved_views: SavedViewService
     comparisons: ComparisonService
     curves: CurveService
     logs: LogService
@@ -143,6 +145,7 @@ def make_services(
         base=base, execs=execs, applications=ApplicationService(execs), submissions=submissions,
         logs=LogService(execs), code=code, run_files=RunFileService(execs), curves=curves,
         comparisons=ComparisonService(execs, curves, code), labels=LabelService(base),
+        saved_views=SavedViewService(base),
         lineage=LineageService(execs, serving.models), definitions=definitions, hardware=hardware,
         experiments=ExperimentPlanService(base, submissions, definitions, hardware),
         searches=searching.searches, algorithms=searching.algorithms, controller=searching.controller,

@@ -104,6 +104,15 @@ favorites = Table(
     Index("favorites_by_exec", "exec_id"),
 )
 
+#: The saved views of each user; see saved_views.py.
+saved_views = Table(
+    "saved_views",
+    metadata,
+    Column("user", String(200), primary_key=True),
+    Column("name", String(60), primary_key=True),
+    Column("query", Text, nullable=False),  # JSON object
+)
+
 #: The changes of execs that users see, in order; see events.py. SQLite would otherwise use the id of a deleted last
 #: row again.
 events = Table(

@@ -242,6 +242,37 @@ def test_columns_are_chosen_with_the_keyboard(tab: Tab) -> None:
     expect(tab.locator("th.value")).to_have_text(["Loss", "Accuracy"])
 
 
+def test_views_are_saved_opened_and_deleted_with_the_keyboard(tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    opened(tab, f"{places.RUNS}?find=digits&state=finished")
+    tab.focus("[data-dialog=views]")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#views [name=name]")).to_be_focused()
+    tab.keyboard.type("good ones")
+    tab.keyboard.press("Enter")
+    view = tab.locator("#views li a")
+    expect(view).to_have_text("good ones")
+    expect(view).to_have_attribute("aria-current", "true")
+    for scheme, size in (("light", WIDE), ("dark", WIDE), ("dark", PHONE)):
+        tab.set_viewport_size(size)
+        tab.emulate_media(color_scheme=scheme)
+        tab.wait_for_function("(theme) => document.documentElement.dataset.theme === theme", arg=scheme)
+        assert violations(tab, {"runOnly": {"type": "tag", "values": TAGS}}) == []
+    tab.set_viewport_size(WIDE)
+    tab.emulate_media(color_scheme="light")
+    tab.goto(places.RUNS)
+    tab.click("[data-dialog=views]")
+    view.click()
+    tab.wait_for_url("**/runs?find=digits&state=finished")
+    tab.click("[data-dialog=views]")
+    tab.focus("#views li button")
+    tab.keyboard.press("Enter")
+    tab.click("#ask [value=yes]")
+    expect(view).to_have_count(0)
+    expect(tab.locator("#views")).to_contain_text("No views yet")
+
+
 def test_times_are_local(browser: Browser, house: Live) -> None:
     with closing(logged_on(browser, house, timezone_id="Asia/Kolkata", locale="en-US")) as context:
         page = context.new_page()

@@ -80,7 +80,7 @@ def test_the_cpu_and_the_memory_in_use_have_charts(live: Live, run: str) -> None
     assert [(one["name"], one["x"], one["y"]) for one in cpu["series"]] == [
         ("all together", [3], [1.5]), ("worker 1", [3], [0.5])]
     assert [one["y"] for one in memory["series"]] == [[3.0], [1.0]]
-    assert [one["y"]["label"] for one in (cpu, memory)] == ["cores", "GiB"]
+    assert [one["y"] for one in (cpu, memory)] == [{"label": "cores", "zero": True}, {"label": "GiB", "zero": True}]
     timed = json.loads(get(live, f"{charts[0]}&width=100&axis=time").body)
     assert (timed["x"]["kind"], timed["series"][0]["x"]) == ("time", [1.7e9 + 3])
 

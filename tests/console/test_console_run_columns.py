@@ -212,3 +212,10 @@ def test_the_values_of_other_users_are_theirs(team: Live) -> None:
         assert "secret" not in [name.partition(".")[2] for name, _, _ in names(get(team, path, token=ada, part=True))]
     assert "No run has the parameter hidden." in words(get(team, f"{RUNS}?find=hidden%3E0", token=ada))
     assert team.call("GET", "/execs?sort_by=secret", token=ada).error == (400, "query.sort")
+
+
+def test_a_column_with_the_losses_of_several_names_says_them(live: Live) -> None:
+    first, second = ended(live, {"loss": 1, "accuracy": 0.5}), ended(live, {"val_loss": 2, "accuracy": 0.25})
+    both = get(live, RUNS)
+    assert (cells(both, first), cells(both, second)) == (["loss 1", "0.5"], ["val_loss 2", "0.25"])
+    assert cells(get(live, f"{RUNS}?find=val_loss%3E0"), second) == ["2", "0.25"]

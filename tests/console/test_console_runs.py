@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -280,3 +282,22 @@ def column(live: Live, run: str, number: int) -> str:
     row = get(live, RUNS).text.partition(f'<tr id="run-{run}">')[2].partition("</tr>")[0]
     found = re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
     return " ".join(re.sub(r"<[^>]*>", " ", found[number]).split())
+
+
+def test_the_runs_that_match_are_a_csv_file(live: Live) -> None:
+    rates = (("one", "0.1"), ("=two", "0.2"), ("other", "0.3"))
+    runs = [submit(live, name, "--lr", rate, f"mode={name}") for name, rate in rates]
+    for run in runs:
+        live.move(run, PENDING, RUNNING)
+        live.move(run, FINISHED, progress=json.dumps({"lastMetrics": {"val/f1": {"value": 0.5, "step": 1}}}))
+    labels = {"ids": runs[:1], "add": ["best", "new"], "note": 'a "b"\nc'}
+    live.call("POST", wire.LABELS, json.dumps(labels).encode(), {"Content-Type": "application/json"}, base="")
+    assert f'href="{RUNS}.csv?find=lr%3C0.3&amp;sort=param.lr"' in get(live, f"{RUNS}?find=lr%3C0.3&sort=param.lr").text
+    answer = get(live, f"{RUNS}.csv?find=lr%3C0.3&sort=param.lr")
+    assert answer.headers["content-disposition"] == 'attachment; filename="runs.csv"'
+    head, first, second = csv.reader(io.StringIO(answer.text, newline=""))
+    assert head[:4] == ["id", "name", "user", "state"] and head[-5:] == [
+        "tags", "note", "param.lr", "param.mode", "metric.val/f1"]
+    assert (first[:2], first[-5:]) == ([runs[0], "one"], ["best new", 'a "b"\nc', "0.1", "one", "0.5"])
+    assert (second[1], second[-2]) == ("'=two", "'=two")
+    assert get(live, f"{RUNS}.csv?find=f1%3Ex").status == 400

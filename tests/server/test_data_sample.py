@@ -67,6 +67,13 @@ def saved(*arrays: np.ndarray, **named: np.ndarray) -> bytes:
 
 @pytest.mark.parametrize(("name", "content", "expected"), [
     ("a.csv", b"a,b\n1,2\n3,", {"format": "csv", "rows": [["a", "b"], ["1", "2"], ["3", ""]]}),
+    ("a.csv", b"M\xfcller,K\xf6ln\n" * 20, {"format": "csv", "rows": [["Müller", "Köln"]] * (ROWS + 1),
+                                           "encoding": "latin-1"}),
+    ("a.csv", b"M\xfcller", {"format": "csv", "rows": [["M\xfcller"]], "encoding": "latin-1"}),
+    ("a.txt", b"caf\xe9", {"format": "text", "rows": [["caf\xe9"]], "encoding": "latin-1"}),
+    # The sample ends within a character.
+    ("a.txt", b"x" + "é".encode() * 40_000, {"format": "text", "rows": [[plain("x" + "é" * 40_000)]]}),
+    ("a.txt", b"\xff\x01\x02", {"format": "binary"}),
     ("a.CSV.gz", gzip.compress(b"a;b\n1;2\n", mtime=0), {"format": "csv", "rows": [["a", "b"], ["1", "2"]]}),
     ("a.jsonl", b'{"a": 1}\r\n\n[2]', {"format": "json", "rows": [['{"a": 1}'], ["[2]"]]}),
     ("a.ndjson", b'"' + b"x" * 2**17 + b'"\n', {"format": "json", "rows": []}),

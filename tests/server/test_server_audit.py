@@ -242,6 +242,8 @@ def test_a_missing_log_daemon_is_reported_once_and_used_once_it_runs(
 CHANGES: dict[tuple[str, str], tuple[Any, str]] = {
     ("POST", wire.LOGOFF): (None, "auth.logoff"),
     ("POST", wire.LABELS): ({"ids": ["local-1"]}, "exec.label"),
+    ("POST", wire.VIEWS): ({"name": "best"}, "view.save"),
+    ("DELETE", wire.VIEWS + "/{name:path}"): (None, "view.delete"),
     ("POST", wire.LINK): (None, "auth.link"),
     ("POST", wire.EXECS): (None, "exec.submit"),
     ("DELETE", wire.EXECS): (None, "exec.delete"),

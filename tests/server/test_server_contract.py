@@ -22,7 +22,7 @@ def test_point_2_conf_is_a_flat_map_of_strings(live: Live) -> None:
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
         "data-preview", "data-upload", "stop-many", "metrics", "curves", "resources", "code", "files", "log-lines",
         "verify", "again",
-        "create-data-path", "searches", "models", "labels", "experiments",
+        "create-data-path", "searches", "models", "labels", "views", "experiments",
         "allow-cpu",
         "check", "local-paths", "staged-folder",
     ]
@@ -33,7 +33,7 @@ def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
     offered = live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"]
     assert offered == ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,"
                        "data-upload,stop-many,"
-                       "metrics,curves,resources,code,files,log-lines,verify,again,create-data-path,searches,models,labels,"
+                       "metrics,curves,resources,code,files,log-lines,verify,again,create-data-path,searches,models,labels,views,"
                        "experiments,"
                        "allow-cpu,check")
 

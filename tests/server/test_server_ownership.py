@@ -30,6 +30,8 @@ CHANGES = {
     ("POST", wire.LOGOFF): 200,
     ("POST", wire.LINK): 200,
     ("POST", wire.LABELS): 400,  # without a body
+    ("POST", wire.VIEWS): 400,  # without a body
+    ("DELETE", wire.VIEWS + "/{name:path}"): 404,
     ("PUT", wire.PLAN_TREE): 403,
     ("POST", wire.PLAN_PREVIEW): 403,
     ("PUT", wire.PLAN + "/{name:path}"): 403,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from dlicmd.cli.commands import saved_views
 from dlicmd.cli.console import paint
 from dlicmd.cli.render import emit, emit_value, show_columns
 from dlicmd.cli.session import Session
@@ -21,7 +22,7 @@ from dlicmd.contract.reading import epoch
 from dlicmd.sdk import hints
 from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert, info
-from dlicmd.sdk.objects import Exec, Execs
+from dlicmd.sdk.objects import Exec, Execs, SavedView
 
 #: Jobs that fit a usual terminal with the prompt.
 _SCREEN = 20
@@ -31,11 +32,17 @@ _SORTS = ("started", "took", "name", "state", "user", "id")
 def ls(session: Session) -> int:
     """Print the newest jobs."""
     line, output = session.line, session.output
+    if saved_views.managed(session):
+        return Exit.DONE
+    view = saved_views.chosen(session)
     on_screen = sys.stdout.isatty() and not (output.is_data or output.columns)
     limit = line.number("--limit")
     limit = limit if limit is not None else _SCREEN if on_screen else 0
-    found, sorted_by = _selected(session, limit)
+    found, sorted_by = _selected(session, limit, view)
     shown = found[:limit] if limit else found
+    chosen = _columns(line.many("--column") or view.columns, found, sorted_by)
+    if line.text(saved_views.SAVE) is not None:
+        saved_views.save(session, view, words=_words(session, view), sorted_by=sorted_by, columns=chosen)
     if output.is_data:
         emit_value(shown, output)
     elif output.columns:
@@ -44,7 +51,6 @@ def ls(session: Session) -> int:
         emit("no such jobs" if _narrows(session) else f"no jobs yet; submit one: {hints.command('run', 'train.py')}")
     else:
         width = terminal_width() if on_screen else None
-        chosen = _columns(line.many("--column"), found, sorted_by)
         metric = sorted_by.name if sorted_by is not None and sorted_by.kind == METRIC else ""
         emit("\n".join(lines(shown, width, users=line.flag("--all-users"), metric=metric, values=chosen)))
         if on_screen and found.total > len(shown):
@@ -70,41 +76,44 @@ def _cell(job: Mapping[str, Any], name: str) -> str:
 
 
 def _narrows(session: Session) -> bool:
-    names = ("--state", "--since", "--search", "--find")
+    names = ("--state", "--since", "--search", "--find", saved_views.VIEW)
     return any(session.line.text(name) is not None for name in names) or bool(session.line.many("--tag"))
 
 
-def _selected(session: Session, limit: int) -> tuple[Execs, NamedValue | None]:
+def _selected(session: Session, limit: int, view: SavedView) -> tuple[Execs, NamedValue | None]:
     """Return the selected jobs in their order, and the metric or parameter that they are sorted by, if any. Raises
     UsageProblem."""
     line = session.line
-    wanted, since, sort = _states(line.text("--state")), _since(line.text("--since")), line.text("--sort")
+    wanted, since = _states(line.text("--state") or view.state or None), _since(line.text("--since"))
+    sort, of_view = line.text("--sort"), view.sort_by
     query = []
     if session.client.extensions():  # other servers may sort and filter by other rules
-        query = [f"{wire.SORT_BY}={wire.ID}:desc"]
+        query = [f"{wire.SORT_BY}={quote(of_view, safe='') or f'{wire.ID}:desc'}"]
         if limit and since is None and sort is None:
             query.append(f"{wire.LIMIT}={limit}")
         if wanted is not None:
             query.append(f"{wire.STATE}={','.join(sorted(wanted))}")
-    if line.flag("--all-users"):
+    if line.flag("--all-users") or view.everyone:
         query.append(f"{wire.ALL}=true")
     if (search := line.text("--search")) is not None:
         query.append(wire.search_query(search))
-    if words := _words(session):
+    if words := _words(session, view):
         session.need(wire.EXT_LABELS, "cannot find jobs by words and tags")
         query.append(f"{wire.FIND}={quote(words, safe='')}")
     found = session.client.execs("&".join(query) or None)
     kept = [job for job in found if (wanted is None or job.state in wanted)
             and (since is None or (epoch(job.create_time) or 0.0) >= since) and search in (None, job.search)]
     total = found.total if len(kept) == len(found) else len(kept)
+    if sort is None and of_view:
+        return Execs(kept, total), meant_value(of_view.rpartition(":")[0] or of_view, kept)
     kept.sort(key=_age, reverse=True)
     jobs, sorted_by = (kept, None) if sort is None else _sorted(kept, sort)
     return Execs(jobs, total), sorted_by
 
 
-def _words(session: Session) -> str:
-    """Return the words that the server finds jobs by: those of --find, and the tags."""
-    return " ".join(filter(None, [session.line.text("--find") or "",
+def _words(session: Session, view: SavedView) -> str:
+    """Return the words that the server finds jobs by: those of the view and of --find, and the tags."""
+    return " ".join(filter(None, [view.find, session.line.text("--find") or "",
                                   *(f'tag:"{tag}"' for tag in session.line.many("--tag"))]))
 
 

@@ -90,6 +90,8 @@ class PreviewObject(TypedDict):
     """Whether the number of rows is an estimate"""
     rows: NotRequired[list[list[Any]]]
     """The first 10 rows"""
+    encoding: NotRequired[str]
+    """`latin-1` if the text is not UTF-8, and is read as Latin-1"""
     shape: NotRequired[list[int]]
     """Shape of an array"""
     dtype: NotRequired[str]

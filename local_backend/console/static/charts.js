@@ -180,8 +180,9 @@
       }
       return {
         series,
-        scales: { ...this.log() && { y: { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } }, x: { time: data.x.kind === "time", range: (u, low, high) => this.limits(low, u.data[0].length > 1 ? high : low) } },
-        axes: [data.x.kind === "time" ? { ...axis, size: 50, space: 70, values: clock } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
+        scales: { y: this.log() ? { distr: 3, range: (_, low, high) => low == null ? [1, 10] : uPlot.rangeLog(low, high, 10, false) } : data.y?.zero ? { range: (_, low, high) => uPlot.rangeNum(0, high || 1, .1, true) } : {}, x: { time: data.x.kind === "time", range: (u, low, high) => this.limits(low, u.data[0].length > 1 ? high : low) } },
+        padding: [null, data.x.kind === "time" ? 36 : null, null, null],
+        axes: [data.x.kind === "time" ? { ...axis, size: 50, space: 96, values: clock } : { ...axis, ...this.ticks("x"), size: 32, label: data.x.label }, { ...axis, ...this.ticks("y"), size: 60, label: data.y?.label || undefined }],
         // All charts over the same axis show the values under the pointer; only the one under it is zoomed.
         cursor: { sync: { key: data.x.label, scales: ["x", null], setSeries: false, filters: { pub: (event) => event === "mousemove" || event === "mouseleave" } }, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => () => { this.zoom(null); return null; } } },
         hooks: { setSelect: [(u) => this.selected(u)], setSeries: [hideBoth], draw: [(u) => this.marks(u)] },

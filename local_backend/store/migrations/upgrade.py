@@ -14,7 +14,7 @@ from local_backend.store.schema import metadata
 
 #: Every version, oldest first. The last one is the schema in `schema.py`; a test compares the two.
 VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013",
-            "0014", "0015", "0016", "0017")
+            "0014", "0015", "0016", "0017", "0018")
 
 #: Up to this version, secrets of jobs were stored in clear, in the database and in the files of the jobs.
 IN_CLEAR = "0006"
