@@ -41,7 +41,10 @@ LIBRARIES = (
     "urllib.request", "uuid", "yaml", "zipfile", "local_backend.cli",
 )
 #: Modules of the server, whose import takes most of the time of its start.
-OF_SERVERS = ("local_backend.api.app", "local_backend.serving.server", "local_backend.serving.web_server")
+OF_SERVERS = (
+    "local_backend.api.app", "local_backend.console.site", "local_backend.runtime.local_launcher",
+    "local_backend.runtime.supervisor", "local_backend.serving.server", "local_backend.serving.web_server",
+)
 #: Descriptor of the first connection to a `module_host`, in commands and servers that have one.
 _LINKS = 3
 
