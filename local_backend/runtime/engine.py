@@ -77,6 +77,11 @@ class Engine:
                 self._handle(message)
         self.channel.close()
 
+    @property
+    def trained(self) -> bool:
+        """Whether a training of FabricModel has begun in the job."""
+        return self._greeted or self.furthest >= 0
+
     def on_ready(self) -> None:
         """Handle the messages of the driver, and send queued messages."""
         if self.channel is not None:

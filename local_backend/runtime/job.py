@@ -346,6 +346,8 @@ class Attempt:
             if status < 0 and self._verdict is None:
                 self._driver_killed(self._engine, -status)
                 return
+            if not self._engine.trained:
+                self._note("the program did not call train() of a FabricModel, so it ran in 1 process without workers")
         if status != 0 and because is None:
             code = status if status > 0 else 128 - status
             name = signal_name(-status) if status < 0 else None

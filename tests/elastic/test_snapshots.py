@@ -265,17 +265,28 @@ def test_snapshots_are_written_in_the_background_from_a_clone(tmp_path):
 def test_a_snapshot_is_due_after_the_interval_and_100_pauses(tmp_path, pause, wait):
     clock, done = Clock(), threading.Event()
     snapshotter = Snapshotter(SnapshotFolder(tmp_path), lambda *_: done.set(), print, 10.0, clock)
-    assert not snapshotter.due(9.9)
-    assert snapshotter.due(10.0)
+    for _ in range(4):
+        snapshotter.take(Position(1), state())
+        snapshotter._writer.join(PATIENCE)
     clock.now, clock.step = 20.0, pause
     snapshotter.take(Position(1), state())
-    assert done.wait(PATIENCE)
     snapshotter._writer.join(PATIENCE)
+    assert done.is_set()
     assert snapshotter.pause == pytest.approx(pause)
     end = 20.0 + 2 * pause
     assert not snapshotter.due(end + wait - 0.1)
     assert snapshotter.due(end + wait + 0.1)
     snapshotter.close(wait=False)
+
+
+def test_the_first_snapshots_of_a_worker_are_due_earlier(tmp_path):
+    clock, waits = Clock(), []
+    snapshotter = Snapshotter(SnapshotFolder(tmp_path), lambda *_: None, print, 8.0, clock)
+    for number in range(5):
+        waits.append(next(wait for wait in range(1, 20) if snapshotter._next <= clock.now + wait))
+        snapshotter.take(Position(number), state())
+    snapshotter.close(wait=True)
+    assert waits == [1, 2, 4, 8, 8]
 
 
 def test_a_snapshot_is_tried_again_after_a_failure(tmp_path):

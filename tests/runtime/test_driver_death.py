@@ -42,6 +42,17 @@ def wait_for_state(one: Bench, job: str, state: str) -> None:
     eventually(lambda: one.row(job).state == state, f"{job} is {state}")
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_program_without_a_training_says_that_it_had_no_workers(backend: Bench, held: Strings, trains: bool) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    if trains:
+        driver.hello()
+    driver.close()
+    assert backend.wait(job).state == FINISHED
+    assert ("without workers" in backend.launcher_log(job)) != trains
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_driver_is_restarted(backend: Bench, held: Strings, number: int) -> None:
     job = held.submit(backend)

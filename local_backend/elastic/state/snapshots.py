@@ -36,6 +36,8 @@ KEPT = 2
 #: Least seconds between two snapshots. The time is also at least `PATIENCE` times the pause of training for a snapshot.
 LEAST_SECONDS = 10.0
 PATIENCE = 100.0
+#: The first snapshot of a worker is due after this part of the least time, and each further wait is twice as long.
+_EARLY = 8
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -143,13 +145,15 @@ class Snapshotter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_written(position, path, seconds that writing took)` and `on_failure(sentence)` are called in the
-        background thread. The first snapshot is due after `least_seconds`."""
+        background thread. The first snapshots are due after 1/8, 1/4 and 1/2 of `least_seconds`, so that a worker
+        that starts again and again leaves some progress."""
         self._folder = folder
         self._on_written = on_written
         self._on_failure = on_failure
         self._least = least_seconds
+        self._wait = least_seconds / _EARLY
         self._clock = clock
-        self._next = clock() + least_seconds
+        self._next = clock() + self._wait
         self._writer: threading.Thread | None = None
         self._closed = False
         #: Seconds that the last clone took.
@@ -168,7 +172,8 @@ class Snapshotter:
         clone = Replica.copy(state)
         ended = self._clock()
         self.pause = ended - begun
-        self._next = ended + max(self._least, PATIENCE * self.pause)
+        self._wait = min(self._least, 2 * self._wait)
+        self._next = ended + max(self._wait, PATIENCE * self.pause)
         self._writer = threading.Thread(
             target=self._write, args=(position, clone, dict(extra or {})), name="snapshot", daemon=True
         )
