@@ -10,11 +10,12 @@ from typing import Any
 
 from fastapi import Request
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.slots_view import slots_view
-from local_backend.console import places
+from local_backend.console import example, places
 from local_backend.console.rendering import now, page, template
 from local_backend.console.route import router as pages
 from local_backend.console.shared import shared_parts
@@ -31,7 +32,8 @@ _COLORS, _SHOWN = 8, 50
 @router.get(places.HOME)
 async def overview(request: Request, services: TheServices, caller: TheCaller) -> Response:
     """Show the whole page."""
-    return page(request, "overview.html", part=Markup(await part(request, services, caller)))
+    offered = await run_in_threadpool(example.is_offered, services, caller)
+    return page(request, "overview.html", part=Markup(await part(request, services, caller)), example=offered)
 
 
 async def part(request: Request, services: Services, caller: Caller) -> str:

@@ -22,6 +22,7 @@ from local_backend.console import (
     data_connections,
     definitions,
     design,
+    example,
     experiments,
     files,
     hardware,
@@ -51,12 +52,12 @@ from local_backend.console.rendering import HEADERS, page
 from local_backend.console.session_pages import onward
 
 ROUTERS = (
-    session_pages.router, files.router, live.router, design.router, overview.router, admin.router, admin_people.router,
-    admin_plans.router, admin_usage.router, data.router, data_connections.router, runs.router, runs_csv.router,
-    compare.router, run_columns.router, run_views.router, run_labels.router, run_curves.router, run_slots.router,
-    run_logs.router, run_code.router, run_changes.router, run_results.router, run.router, new_search.router,
-    searches.router, saved_models.router, services.router, service_changes.router, definitions.router, hardware.router,
-    builder.router, experiments.router,
+    session_pages.router, files.router, live.router, design.router, overview.router, example.router, admin.router,
+    admin_people.router, admin_plans.router, admin_usage.router, data.router, data_connections.router, runs.router,
+    runs_csv.router, compare.router, run_columns.router, run_views.router, run_labels.router, run_curves.router,
+    run_slots.router, run_logs.router, run_code.router, run_changes.router, run_results.router, run.router,
+    new_search.router, searches.router, saved_models.router, services.router, service_changes.router,
+    definitions.router, hardware.router, builder.router, experiments.router,
 )
 _TITLES = {
     401: "Log on first", 403: "Not permitted", 404: "Not found", 405: "Not possible here", 409: "Not possible now",

@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from live_server import TOKEN, Live
 from modelling import Modelling
-from page_desk import get, words
+from page_desk import get, post, words
 from serving_desk import Serving
 
+from dlicmd.sdk.paths import samples_dir
+from local_backend.console import places
 from local_backend.console.overview import color
 from local_backend.runtime.occupancy import Holder, SlotPlace
 from local_backend.scheduler.forecast import PlanShare
@@ -44,6 +46,23 @@ def slots(text: str) -> list[tuple[str, str]]:
 def section(text: str, name: str) -> str:
     """Return a section of the page."""
     return text.partition(f'<section class="card" id="{name}"')[2].partition("</section>")[0]
+
+
+def test_the_first_page_starts_the_example(live: Live) -> None:
+    assert f'action="{places.EXAMPLE}"' in get(live, HOME).text
+    answer = post(live, places.EXAMPLE)
+    assert (answer.status, answer.headers["location"]) == (303, f"{places.RUNS}/local-1")
+    found = live.call("GET", "/execs/local-1").json()
+    assert found["appName"] == "example" and "--numWorker 2" in found["args"]
+    code = {one["path"] for one in live.call("GET", "/execs/local-1/code").json()["files"]}
+    assert {"train.py", "network.py"} <= code and not any(name.startswith("data") for name in code)
+    assert places.EXAMPLE not in get(live, HOME).text
+    assert (samples_dir() / "digits" / "train.py").is_file()
+
+
+def test_a_server_for_a_team_has_no_example(team: Live) -> None:
+    assert places.EXAMPLE not in get(team, HOME).text
+    assert post(team, places.EXAMPLE).error == (404, "http.no_such_path")
 
 
 def test_two_jobs_share_the_slots_and_one_gets_them_back(live: Live) -> None:
