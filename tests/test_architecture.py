@@ -72,7 +72,7 @@ MAY_IMPORT = {
         "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.inference", "local_backend.store",
         "local_backend.runtime",
         "local_backend.data", "local_backend.scheduler", "local_backend.forward", "local_backend.sources",
-        "local_backend.curves", "local_backend.hypersearch",
+        "local_backend.curves", "local_backend.hypersearch", "dlicmd.sdk.paths.samples_dir",
     },
     "local_backend.submit": {"dlicmd.contract", "local_backend", "local_backend.data", "local_backend.store",
                              "local_backend.runtime", "local_backend.forward"},

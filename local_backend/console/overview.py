@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.slots_view import slots_view
-from local_backend.console import example, places
+from local_backend.console import places
 from local_backend.console.rendering import now, page, template
 from local_backend.console.route import router as pages
 from local_backend.console.shared import shared_parts
@@ -32,7 +32,7 @@ _COLORS, _SHOWN = 8, 50
 @router.get(places.HOME)
 async def overview(request: Request, services: TheServices, caller: TheCaller) -> Response:
     """Show the whole page."""
-    offered = await run_in_threadpool(example.is_offered, services, caller)
+    offered = await run_in_threadpool(services.example.is_offered, caller)
     return page(request, "overview.html", part=Markup(await part(request, services, caller)), example=offered)
 
 

@@ -31,6 +31,7 @@ from local_backend.services.curves import CurveService
 from local_backend.services.data import DataService
 from local_backend.services.data_files import DataFileService
 from local_backend.services.definitions import DefinitionService
+from local_backend.services.example import ExampleService
 from local_backend.services.execs import ExecService
 from local_backend.services.experiment_plans import ExperimentPlanService
 from local_backend.services.hardware import HardwareService
@@ -108,6 +109,7 @@ class Services:
     runtimes: RuntimeService
     model_controller: ModelController
     definitions: DefinitionService
+    example: ExampleService
     hardware: HardwareService
     experiments: ExperimentPlanService
     load: Load
@@ -147,6 +149,7 @@ def make_services(
         comparisons=ComparisonService(execs, curves, code), labels=LabelService(base),
         saved_views=SavedViewService(base),
         lineage=LineageService(execs, serving.models), definitions=definitions, hardware=hardware,
+        example=ExampleService(submissions),
         experiments=ExperimentPlanService(base, submissions, definitions, hardware),
         searches=searching.searches, algorithms=searching.algorithms, controller=searching.controller,
         models=serving.models, runtimes=serving.runtimes, model_controller=serving.controller,
