@@ -273,6 +273,19 @@ def test_views_are_saved_opened_and_deleted_with_the_keyboard(tab: Tab) -> None:
     expect(tab.locator("#views")).to_contain_text("No views yet")
 
 
+def test_the_answer_of_a_model_is_in_view(tab: Tab) -> None:
+    from playwright.sync_api import expect
+
+    tab.set_viewport_size(WIDE)
+    opened(tab, f"{places.SERVICES}/ping")
+    tab.route("**/try", lambda route: route.fulfill(content_type="text/html", body="<p id='said'>0.97</p>"))
+    send = tab.get_by_role("button", name="Send")
+    send.evaluate("(button) => button.scrollIntoView({block: 'end'})")
+    send.dispatch_event("click")
+    expect(tab.locator("#said")).to_be_in_viewport()
+    tab.unroute("**/try")
+
+
 def test_times_are_local(browser: Browser, house: Live) -> None:
     with closing(logged_on(browser, house, timezone_id="Asia/Kolkata", locale="en-US")) as context:
         page = context.new_page()

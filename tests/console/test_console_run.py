@@ -217,6 +217,14 @@ def test_a_saved_model_has_what_serving_needs(live: Live, run: str) -> None:
     assert found[2] & {*names} == {*names}
 
 
+def test_a_finished_run_without_a_model_says_where_models_belong(live: Live, run: str) -> None:
+    assert 'id="no-model"' not in get(live, place(run)).text
+    finished(live, run)
+    assert 'id="no-model"' in get(live, place(run)).text
+    write(live.paths(run).model / "weights.bin", b"w")
+    assert 'id="no-model"' not in get(live, place(run)).text
+
+
 def test_save_model_makes_a_version_in_the_model_store(live: Live, run: str) -> None:
     assert post(live, place(run, "/save"), {"name": "digits"}).status == 409
     write(live.paths(run).model / "weights.bin", b"w")

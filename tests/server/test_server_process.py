@@ -186,7 +186,7 @@ def test_a_server_runs_with_tls(run: Run, environment: dict[str, str], tmp_path:
     conf = get(url, wire.CONF, backend_file(environment)["token"], context)
     offered = ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,data-upload,"
                "stop-many,metrics,curves,resources,code,files,log-lines,verify,again,create-data-path,searches,models,"
-               "labels,experiments,allow-cpu,check")
+               "labels,views,experiments,allow-cpu,check")
     assert conf["DLICMD_EXTENSIONS"] == offered
     code, out, _ = ended(run("status"))
     assert code == 0 and json.loads(out)["embedded"] is False
