@@ -15,12 +15,11 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from dlicmd.contract import states, wire
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.console import places
+from local_backend.console import places, runs_csv
 from local_backend.console.rendering import HEADERS, now, page
 from local_backend.console.route import router as pages
 from local_backend.console.run_columns import CHOICE, columns_of, remembered
 from local_backend.console.run_views import VIEWS
-from local_backend.console.runs_csv import CSV
 from local_backend.console.runs_query import MAIN, SIZE, STATES, RunsQuery, TheQuery, query_in
 from local_backend.errors import Invalid
 from local_backend.run_values import METRIC, PARAMETER, ValueName, main_names, with_main
@@ -96,8 +95,8 @@ def _found(services: Services, caller: Caller, query: RunsQuery) -> dict[str, An
     mixed = [name for name in MAIN if len({line.main[name] for line in lines if name in line.main}) > 1]
     states_with_counts = {name: sum(counts.get(state, 0) for state in states.meant(name)) for name in STATES}
     return {"query": query, "lines": lines, "total": total, "counts": states_with_counts, "problem": problem,
-            "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "saved": VIEWS, "csv": CSV,
-            "columns": columns, "main": MAIN, "mixed": mixed, "live": query.live(columns),
+            "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "saved": VIEWS, "csv": runs_csv.CSV,
+            "csv_most": runs_csv.MOST, "columns": columns, "main": MAIN, "mixed": mixed, "live": query.live(columns),
             "empty": _empty(query, unknown), "parameter": PARAMETER}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from starlette.responses import Response
@@ -40,12 +39,7 @@ def download(services: TheServices, caller: TheCaller, query: TheQuery) -> Respo
     names.sort(key=lambda name: name.kind != PARAMETER)  # parameters first, each kind in the order of the runs
     lines = ([*_facts(view, labels.get(view.row.id, _NONE)), *(one.get(name, "") for name in names)]
              for view, one in zip(views, values, strict=True))
-    return csv_file("runs.csv", _with_head([*_FACTS, *map(str, names)], lines))
-
-
-def _with_head(head: list[str], lines: Iterable[list[object]]) -> Iterator[list[object]]:
-    yield [*head]
-    yield from lines
+    return csv_file("runs.csv", [[*_FACTS, *map(str, names)], *lines])
 
 
 def _values(view: ExecView) -> dict[ValueName, object]:

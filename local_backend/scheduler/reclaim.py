@@ -42,8 +42,8 @@ class Reclaim:
 
         With the slots, the plan of the job must stay within its share. The plan of a victim must have more than its
         share, and a reclaim grace that the job has waited for. The youngest victims come first, and only if all of
-        them free enough. A job that shares its slot is not a victim: its end makes no room for a job that needs whole
-        slots. Elastic jobs are no victims either: they make room without being stopped.
+        them free enough. A job that shares its slot is not a victim: its end does not free the whole slot that
+        the waiting job needs. Elastic jobs are not victims: they give up slots while they run.
         """
         if not self._wanting:
             return

@@ -17,6 +17,7 @@ from page_desk import get, post, words
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING
+from local_backend.console import runs_csv
 from local_backend.console.site import Console
 
 RUNS, ACT, PART = "/console/runs", "/console/runs/act", "/console/runs/parts/table"
@@ -282,6 +283,16 @@ def column(live: Live, run: str, number: int) -> str:
     row = get(live, RUNS).text.partition(f'<tr id="run-{run}">')[2].partition("</tr>")[0]
     found = re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
     return " ".join(re.sub(r"<[^>]*>", " ", found[number]).split())
+
+
+def test_a_csv_file_says_when_it_leaves_runs_out(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two", "three"):
+        submit(live, name)
+    assert "Download as CSV" in words(get(live, RUNS))
+    monkeypatch.setattr(runs_csv, "MOST", 2)
+    assert "Download the first 2 runs as CSV" in words(get(live, RUNS))
+    assert [row[1] for row in csv.reader(io.StringIO(get(live, f"{RUNS}.csv").text, newline=""))] == [
+        "name", "three", "two"]
 
 
 def test_the_runs_that_match_are_a_csv_file(live: Live) -> None:
