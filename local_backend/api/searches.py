@@ -74,7 +74,8 @@ def list_searches(  # noqa: PLR0917
 @router.post(wire.SEARCHES)
 @about(EVERY_USER, errors=REFUSED, body={"multipart/form-data": SearchParts})
 async def create(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[SearchCreated]:
-    """Start a search. The body contains its definition as `data`, and the code as a file."""
+    """Start a search. The body contains its definition as `data`, and the code as a file; or `modelSpec` of the
+    definition names an exec or a model definition, whose code is used."""
     return await begin(request, services, caller)
 
 
@@ -176,8 +177,8 @@ async def begin(
     """Start a search of a request with files. With `legacy`, its definition may have `resDef` and no modelSpec."""
     async with uploads.upload_of(request, services, caller, "hpo.create") as (upload, folder):
         asked = SearchRequest(upload.data, upload, legacy, is_strict(request.headers))
-        create = partial(services.searches.create, caller, asked, folder / "code")
-        row = await in_turn(services.load, UPLOAD, caller.name, create)
+        row = await in_turn(services.load, UPLOAD, caller.name, partial(
+            services.stored_searches.create, caller, asked, folder / "code"))
     return JsonAnswer(created(row.name), 201 if legacy else 200)
 
 

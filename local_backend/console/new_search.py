@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -13,9 +13,8 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from dlicmd.contract.argv import join_args, split_args
-from dlicmd.contract.metric_names import losses_first
-from dlicmd.contract.secret import masked_arguments
+from dlicmd.contract.argv import join_args
+from dlicmd.contract.program_words import parameters_in
 from local_backend.api.bulk import in_turn
 from local_backend.api.depends import TheCaller, TheServices
 from local_backend.console import places
@@ -23,22 +22,19 @@ from local_backend.console.changes import TheForm, field
 from local_backend.console.experiments import number_of
 from local_backend.console.rendering import HEADERS, page
 from local_backend.console.route import router as pages
-from local_backend.console.search_form import ROWS, CheckedForm, SearchForm, checked, command, form_of, parameters_in
+from local_backend.console.search_form import ROWS, SearchForm, checked, command, form_of
 from local_backend.console.searches import search_path
 from local_backend.errors import Conflict, Invalid, OverQuota
-from local_backend.services.access import Caller
-from local_backend.services.definitions import TrainingDefinition
 from local_backend.services.execs import ExecSelection
 from local_backend.services.load import UPLOAD
 from local_backend.services.object_words import in_object_words
 from local_backend.services.services import Services
-from local_backend.services.submissions import Template
-from local_backend.store.execs import ExecRow
+from local_backend.services.stored_searches import SearchSource, StoredCode
 
 router = pages()
 PREVIEW = f"{places.NEW_SEARCH}/preview"
-#: Runs to choose from. Frameworks of programs that use several workers.
-_RECENT, _SEVERAL = 20, frozenset({"edtPyTorch", "distPyTorch"})
+#: Runs to choose from.
+_RECENT = 20
 #: An algorithm whose experiments a file lists.
 _LISTED = "ExperimentGridSearch"
 #: Error code → field of the form.
@@ -58,29 +54,13 @@ class SourceQuery:
 TheSource = Annotated[SourceQuery, Depends()]
 
 
-@dataclass(frozen=True)
-class _StoredCode:
-    """What the form shows of the code. `words` are those of the program, or a command of a definition."""
-
-    title: str
-    path: str
-    fields: Mapping[str, str]
-    words: Sequence[str]
-    #: The Python file that runs; None for another command.
-    main: str | None
-    metrics: Sequence[str] = ()
-    asks_workers: bool = False
-    row: ExecRow | None = None
-    found: TrainingDefinition | None = None
-
-
 @router.get(places.NEW_SEARCH)
 def new_search(request: Request, services: TheServices, caller: TheCaller, query: TheSource) -> Response:
     """Show the form; without code, what code there is."""
     if not (query.run or query.definition):
         runs, _ = services.execs.list(caller, ExecSelection(descending=True, most=_RECENT, find="-search:*"))
         return page(request, "search_source.html", runs=runs, definitions=services.definitions.all(caller))
-    source = _source(services, caller, query)
+    source = services.stored_searches.source(caller, _code(query))
     known = parameters_in(source.words)
     form = SearchForm(rows=[(name, "") for name in known], words=join_args(source.words),
                       metric=next(iter(source.metrics), ""))
@@ -92,80 +72,78 @@ def preview(
     request: Request, services: TheServices, caller: TheCaller, query: TheSource, form: TheForm
 ) -> Response:
     """Show the command that the form stands for, as a part of the page."""
-    asked, source = form_of(form), _source(services, caller, query)
+    asked, source = form_of(form), services.stored_searches.source(caller, _code(query))
     return page(request, "search_command.html", command=_command(source, asked))
 
 
 @router.post(places.NEW_SEARCH)
-async def start(request: Request, services: TheServices, caller: TheCaller, query: TheSource) -> Response:
+async def start(
+    request: Request, services: TheServices, caller: TheCaller, query: TheSource, sent: TheForm
+) -> Response:
     """Start the search; or show the form again, with a further row, or with its mistakes."""
-    sent = await request.form()
-    form = form_of(sent)
-    source = await run_in_threadpool(_source, services, caller, query)
+    form, code = form_of(sent), _code(query)
     if field(sent, "op") == "add":
-        return _shown(request, services, source, form.with_rows(len(form.rows) + 1), {})
+        return await _again(request, services, caller, code, form.with_rows(len(form.rows) + 1), {})
     found = checked(form)
     problems = dict(found.problems)
     if not problems:
         try:
             services.load.users.submission(caller.name)
+            asked = replace(code, args=join_args(found.words), workers=found.workers)
             row = await in_turn(services.load, UPLOAD, caller.name, partial(
-                services.searches.create_from, caller, json.dumps(found.definition),
-                lambda: _template(services, caller, source, found)))
+                services.stored_searches.start, caller, asked, json.dumps(found.definition)))
             return RedirectResponse(search_path(row.name), 303, HEADERS)
         except (Invalid, Conflict, OverQuota) as problem:
             problems[_FIELDS.get(problem.code, "form")] = _said(str(problem))
+    return await _again(request, services, caller, code, form, problems)
+
+
+async def _again(  # noqa: PLR0917
+    request: Request, services: Services, caller: TheCaller, code: StoredCode, form: SearchForm,
+    problems: Mapping[str, str],
+) -> Response:
+    """Show the form again."""
+    source = await run_in_threadpool(services.stored_searches.source, caller, code)
     return _shown(request, services, source, form, problems)
 
 
-def _source(services: Services, caller: Caller, query: SourceQuery) -> _StoredCode:
-    """Return the code. Raises NotFound (`exec.not_found`, `definition.not_found`)."""
+def _code(query: SourceQuery) -> StoredCode:
     if query.run:
-        row = services.execs.find(caller, query.run)
-        words = masked_arguments(services.submissions.arguments(row))
-        program = row.workload.program
-        return _StoredCode(f"{row.app_name} ({row.id})", f"{places.RUNS}/{row.id}", {"run": row.id}, words,
-                       None if program.user_cmd else program.main or "", losses_first(services.curves.names(row)),
-                       row=row)
-    found = services.definitions.find(caller, query.definition, number_of(query.version))
-    label = found.row.label
-    words = split_args(found.shown_command)
-    main = next((word for word in words if word.endswith(".py")), None)
-    return _StoredCode(f"{found.row.name}, version {found.row.version}", f"{places.DEFINITIONS}/{label}",
-                   {"definition": label, "version": str(found.row.version)}, words, main, found=found,
-                   asks_workers=found.framework in _SEVERAL)
-
-
-def _template(services: Services, caller: Caller, source: _StoredCode, found: CheckedForm) -> Template:
-    """Return the submission of the experiments. Raises the errors of a submission."""
-    if source.found is not None:
-        workers = (found.workers or 1) if source.asks_workers else None
-        return services.definitions.template(caller, source.found, join_args(found.words), workers)
-    assert source.row is not None
-    same = list(found.words) == list(source.words)
-    return services.submissions.template_of_exec(caller, source.row.id, None if same else found.words)
+        return StoredCode(query.run)
+    return StoredCode(None, query.definition, number_of(query.version))
 
 
 def _shown(
-    request: Request, services: Services, source: _StoredCode, form: SearchForm, problems: Mapping[str, str]
+    request: Request, services: Services, source: SearchSource, form: SearchForm, problems: Mapping[str, str]
 ) -> Response:
     algorithms = [one["name"] for one in services.algorithms.list() if one["name"] != _LISTED]
     known = parameters_in(source.words)
+    title, path, fields = _named(source)
     return page(
         request, "new_search.html", 400 if problems else 200, source=source, form=form, problems=problems, known=known,
-        algorithms=algorithms, command=_command(source, form), preview=f"{PREVIEW}?{urlencode(source.fields)}",
-        address=f"{places.NEW_SEARCH}?{urlencode(source.fields)}", form_path="", form_target="")
+        code_title=title, code_path=path, algorithms=algorithms, command=_command(source, form),
+        preview=f"{PREVIEW}?{urlencode(fields)}", address=f"{places.NEW_SEARCH}?{urlencode(fields)}", form_path="",
+        form_target="")
 
 
-def _command(source: _StoredCode, form: SearchForm) -> str:
-    """Return the command that a form stands for; empty while it has mistakes, and for code that is no Python file."""
-    found = checked(form)
-    if found.problems or source.main is None:
-        return ""
-    words = list(found.words)
-    if source.found is not None and source.main in words:
-        words = words[words.index(source.main) + 1:]
-    return command(replace(found, words=words), form.given, source.main or "train.py")
+def _named(source: SearchSource) -> tuple[str, str, dict[str, str]]:
+    """Return the title of the code, the path of its page, and what the address of the form says of it."""
+    if source.row is not None:
+        return f"{source.row.app_name} ({source.row.id})", f"{places.RUNS}/{source.row.id}", {"run": source.row.id}
+    assert source.found is not None
+    found = source.found.row
+    return (f"{found.name}, version {found.version}", f"{places.DEFINITIONS}/{found.label}",
+            {"definition": found.label, "version": str(found.version)})
+
+
+def _command(source: SearchSource, form: SearchForm) -> str:
+    """Return the command that the form stands for; empty while the form has mistakes."""
+    if source.row is not None:
+        options = ["--job", source.row.id]
+    else:
+        assert source.found is not None
+        options = ["--definition", source.found.row.label, "--of-version", str(source.found.row.version)]
+    return command(checked(form), form.given, options, source.words)
 
 
 def _said(sentence: str) -> str:

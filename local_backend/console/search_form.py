@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from starlette.datastructures import FormData
 
 from dlicmd.contract.argv import split_args
 from dlicmd.contract.metric_names import is_lower_better
+from dlicmd.contract.program_words import placed
 from dlicmd.contract.search_values import (
     GRID,
     MAXIMIZE,
@@ -29,9 +29,6 @@ from local_backend.console.changes import field, texts_of
 ROWS, MOST_ROWS = 3, 50
 DEFAULT = "TPE"
 _LARGEST = 10**9
-#: A word of a program that sets a parameter: `--lr`, `--lr=0.1` and `lr=0.1`.
-_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.+))?", re.DOTALL)
-_PAIR = re.compile(r"([A-Za-z_][\w.]*)=(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -105,10 +102,15 @@ def checked(form: SearchForm) -> CheckedForm:
     return CheckedForm({**named, "algoDef": algorithm, "hyperParams": space}, words, numbers["workers"], problems)
 
 
-def command(form: CheckedForm, rows: Sequence[tuple[int, str, str]], main: str) -> str:
-    """Return the command that starts the same search in the folder of the program."""
+def command(
+    form: CheckedForm, rows: Sequence[tuple[int, str, str]], source: Sequence[str], stored: Sequence[str]
+) -> str:
+    """Return the command that starts the same search; empty while the form has mistakes. `source` are the options that
+    name the code, and `stored` the words with which it is stored."""
+    if form.problems:
+        return ""
     algorithm = form.definition["algoDef"]
-    words = ["dlicmd", "search", main]
+    words = ["dlicmd", "search", *source]
     for _, name, values in rows:
         words += ["--param", f"{name}={values}"]
     words += ["--metric", f"{algorithm['objectiveMetric']}:{algorithm['objective']}"]
@@ -124,35 +126,7 @@ def command(form: CheckedForm, rows: Sequence[tuple[int, str, str]], main: str) 
     for option, value in options.items():
         if value is not None:
             words += [option, str(value)]
-    return " ".join(map(shlex.quote, [*words, *(["--", *form.words] if form.words else [])]))
-
-
-def parameters_in(words: Sequence[str]) -> dict[str, str]:
-    """Return the parameters that the words of a program set, with their values."""
-    return {name: value for name, _, _, value in _places(words)}
-
-
-def placed(words: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the words of a program with the names of parameters in braces in the places of their values. A name that
-    is in braces already keeps its places."""
-    found = list(words)
-    known = " ".join(words)
-    for name, at, begin, _ in _places(words):
-        if name in names and f"{{{name}}}" not in known:
-            found[at] = f"{begin}{{{name}}}"
-    return found
-
-
-def _places(words: Sequence[str]) -> Iterator[tuple[str, int, str, str]]:
-    """Yield name, place, beginning of the word and value of each parameter that words set."""
-    for at, word in enumerate(words):
-        pair, option = _PAIR.fullmatch(word), _OPTION.fullmatch(word)
-        after = words[at + 1] if at + 1 < len(words) else "-"
-        if pair or (option and option[2] is not None):
-            name, value = (pair or option).groups()  # type: ignore[union-attr]
-            yield name, at, word[: len(word) - len(value)], value
-        elif option and not _OPTION.fullmatch(after) and after != "-":
-            yield option[1], at + 1, "", after
+    return " ".join(map(shlex.quote, [*words, *(["--", *form.words] if form.words or stored else [])]))
 
 
 def _space(form: SearchForm, problems: dict[str, str]) -> list[dict[str, Any]]:

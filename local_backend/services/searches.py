@@ -121,12 +121,16 @@ class SearchService:
         self.wake()
         return row
 
-    def create_from(self, caller: Caller, text: str, template: Callable[[], Template]) -> SearchRow:
-        """Start a search of code that is stored already: `template` returns the submission of its experiments. `text`
-        is the definition of the search without modelSpec. Raises the errors of `create` and of `template`."""
+    def create_from(
+        self, caller: Caller, text: str, template: Callable[[Collection[str]], Template]
+    ) -> SearchRow:
+        """Start a search of code that is stored already: `template` returns the submission of its experiments for the
+        names of the parameters. `text` is the definition of the search, whose modelSpec does not matter. Raises the
+        errors of `create` and of `template`."""
         with self.base.recorded(caller, "hpo.create") as record:
-            made = template()
-            definition = parse(text, self.plugins(), made.args)
+            definition = parse(text, self.plugins(), "")
+            made = template(experiments.names_of(definition))
+            definition = replace(definition, args=made.args)
             # The experiments have names of the search, as if the submission named none.
             spec = replace(made.spec, name=catalogue.BY_NAME[made.spec.program.framework].app_name)
             row = self.submissions.store_template(

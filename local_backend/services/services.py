@@ -56,6 +56,7 @@ from local_backend.services.run_files import RunFileService
 from local_backend.services.runtimes import RuntimeService
 from local_backend.services.saved_views import SavedViewService
 from local_backend.services.searches import ExperimentWork, SearchService
+from local_backend.services.stored_searches import StoredSearchService
 from local_backend.services.submission_keys import SubmissionKeys
 from local_backend.services.submissions import SubmissionService
 from local_backend.services.submitted_code import CodeService
@@ -101,6 +102,7 @@ class Services:
     forwarding: Forwarding
     housekeeper: Housekeeper
     searches: SearchService
+    stored_searches: StoredSearchService
     algorithms: AlgorithmService
     controller: SearchController
     models: ModelService
@@ -152,6 +154,7 @@ def make_services(
         example=ExampleService(submissions),
         experiments=ExperimentPlanService(base, submissions, definitions, hardware),
         searches=searching.searches, algorithms=searching.algorithms, controller=searching.controller,
+        stored_searches=StoredSearchService(searching.searches, submissions, execs, definitions, curves),
         models=serving.models, runtimes=serving.runtimes, model_controller=serving.controller,
         model_logs=ModelLogs(serving.models, execs, supervisor.reason),
         model_sources=ModelSourceService(base, execs, serving.models, searching.searches),

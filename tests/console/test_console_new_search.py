@@ -17,10 +17,11 @@ from searching import Searching, searching
 from starlette.datastructures import FormData
 from visitor import Page
 
+from dlicmd.contract.program_words import parameters_in, placed
 from dlicmd.sdk.search_space import Short, definition, pairs
 from local_backend.api.guard import SESSION
 from local_backend.console import places
-from local_backend.console.search_form import checked, form_of, parameters_in, placed
+from local_backend.console.search_form import checked, form_of
 from local_backend.console.sessions import csrf_of
 from local_backend.store import searches
 
