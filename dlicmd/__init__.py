@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from dlicmd.sdk.records import Record
     from dlicmd.sdk.search_job import SearchJob
     from dlicmd.sdk.search_objects import Algorithm, Experiment, HyperParameter, MetricRange, Search
+    from dlicmd.sdk.search_start import StoredCode
     from dlicmd.sdk.submission import SubmitOptions
     from dlicmd.sdk.transport import Answer, FilePart, Multipart
 
@@ -167,6 +168,7 @@ __all__ = [
     "SlotHolder",
     "SlotView",
     "StopOutcome",
+    "StoredCode",
     "StoredData",
     "SubmissionRefused",
     "SubmitOptions",
@@ -182,7 +184,7 @@ __all__ = [
 #: The modules with the names of `__all__`. A name is imported at its first use, so that `import dlicmd` stays fast.
 _MODULES = (
     "errors", "objects", "model_objects", "experiment_objects", "transport", "submission", "client", "job",
-    "search_job", "async_client",
+    "search_job", "search_start", "async_client",
 )
 
 

@@ -47,6 +47,7 @@ from dlicmd.sdk.objects import (
 )
 from dlicmd.sdk.search_job import SearchJob
 from dlicmd.sdk.search_objects import Algorithm, Experiment, Search
+from dlicmd.sdk.search_start import StoredCode
 from dlicmd.sdk.submission import SubmitOptions
 from dlicmd.sdk.threads import in_thread, items
 from dlicmd.sdk.transport import Answer, Multipart, Request, Transport
@@ -170,8 +171,8 @@ class AsyncClient:
 
     @overload
     async def search(
-        self, program: str | os.PathLike[str], params: Mapping[str, Any], metric: str | Sequence[str],
-        arguments: Sequence[object] = (), *, trials: int | None = None, parallel: int | None = None,
+        self, program: str | os.PathLike[str] | StoredCode, params: Mapping[str, Any], metric: str | Sequence[str],
+        arguments: Sequence[object] | None = None, *, trials: int | None = None, parallel: int | None = None,
         minutes: int | None = None, algorithm: str | None = None, resource: str | None = None, resume: bool = False,
         seed: int | None = None, name: str | None = None, workers: int | None = None, kind: Kind | None = None,
         options: SubmitOptions | None = None,

@@ -45,6 +45,7 @@ from dlicmd.sdk.transport import READ_TIMEOUT, Request
 if TYPE_CHECKING:
     from dlicmd.sdk.job import Job, Jobs
     from dlicmd.sdk.search_job import SearchJob
+    from dlicmd.sdk.search_start import StoredCode
     from dlicmd.sdk.submission import SubmitOptions
 
 #: How a program is run: see `Client.run`.
@@ -338,8 +339,8 @@ class Client(ExecCalls, LabelCalls, SchedulerCalls, SearchCalls, ModelCalls, Mod
 
     @overload
     def search(
-        self, program: str | os.PathLike[str], params: Mapping[str, Any], metric: str | Sequence[str],
-        arguments: Sequence[object] = (), *, trials: int | None = None, parallel: int | None = None,
+        self, program: str | os.PathLike[str] | StoredCode, params: Mapping[str, Any], metric: str | Sequence[str],
+        arguments: Sequence[object] | None = None, *, trials: int | None = None, parallel: int | None = None,
         minutes: int | None = None, algorithm: str | None = None, resource: str | None = None, resume: bool = False,
         seed: int | None = None, name: str | None = None, workers: int | None = None, kind: Kind | None = None,
         options: SubmitOptions | None = None,
@@ -357,12 +358,13 @@ class Client(ExecCalls, LabelCalls, SchedulerCalls, SearchCalls, ModelCalls, Mod
         Args:
             args: The name of a search; or `program`, `params`, `metric` and `arguments`:
 
-                - `program`: Python file, or folder with a `train.py`, `main.py` or a single Python file.
+                - `program`: Python file, or folder with a `train.py`, `main.py` or a single Python file; or a
+                  `StoredCode`, for the code of a job or a model definition, which the server has already.
                 - `params`: name of a parameter → its values: a text such as `"0.1..0.9"`, `"log:1e-4..1e-1"`,
                   `"1..10"`, `"0..1/0.25"` (with a step) or `"adam,sgd"`; a list of values; or an object of the
                   contract.
                 - `metric`: metric with its direction, such as `"accuracy:maximize"`, or a list of several.
-                - `arguments`: arguments for the program, one list item for each word.
+                - `arguments`: arguments for the program, one list item for each word. None: those of the stored code.
             kwargs: The same arguments by name, and:
 
                 - `trials`: most experiments, default 20; with the algorithm Grid, all combinations.

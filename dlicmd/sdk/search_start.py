@@ -28,6 +28,38 @@ from dlicmd.sdk.transport import Answer, Multipart
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
+class StoredCode(NamedTuple):
+    """Code that the server has already, for `Client.search`: that of a job, or of a model definition.
+
+    Attributes:
+        job: Id of a job.
+        definition: Name of a model definition.
+        version: Version of the model definition. None: the newest one.
+
+    Examples:
+        >>> client.search(StoredCode("local-7"), {"lr": "log:1e-4..1e-1"}, "loss")
+    """
+
+    job: str | None = None
+    definition: str | None = None
+    version: int | None = None
+
+    def search(self, short: Short, words: Sequence[str] | None, workers: int | None = None) -> SearchUpload:
+        """Return the search of this code. `words` are the arguments of the program; None: those of the stored code.
+        Raises UsageProblem."""
+        if (self.job is None) == (self.definition is None):
+            raise UsageProblem(hints.either("give --hpo-job or --hpo-definition, not both",
+                                            "StoredCode needs a job or a definition, and not both"))
+        if self.job is not None and (self.version, workers) != (None, None):
+            wrong = "the version" if self.version is not None else "the number of workers"
+            raise UsageProblem(f"the code of a job is run as the job was; leave out {wrong}")
+        _mind_places(words or (), short)
+        spec: dict[str, Any] = {"exec": self.job} if self.job is not None else {"definition": self.definition}
+        more = {"version": self.version, wire.ARGS: None if words is None else join_args(words), "numWorker": workers}
+        spec |= {name: value for name, value in more.items() if value is not None}
+        return SearchUpload({**definition(short, ""), wire.MODEL_SPEC: spec}, Upload([], [], {}, [], strict=True))
+
+
 class SearchUpload(NamedTuple):
     """The content of a request that starts a search: its definition, and the files of its program."""
 
@@ -47,7 +79,7 @@ def described(
     """Yield the search, with open files. `submission` is the job of each experiment; for the other arguments see
     `submit.prepared`. Raises UsageProblem, PackageError."""
     definition(short, "")  # before any file is read
-    _mind_places(submission, short)
+    _mind_places(submission.program or (), short)
     if submission.sources:
         raise UsageProblem("the definition of a search has no place for data sources; name the data with "
                            + hints.either("--cs-datastore-meta type=fs,data_path=PATH", "cs-datastore-meta"))
@@ -55,11 +87,11 @@ def described(
         yield SearchUpload(definition(short, join_args(upload.sent)), upload)
 
 
-def _mind_places(submission: Submission, short: Short) -> None:
+def _mind_places(words: Sequence[str], short: Short) -> None:
     """Warn about words of the program that look like the place of a parameter, and name none. Raises UsageProblem for a
     name that resembles that of a parameter."""
     known = [name for name in (*short.params, (short.resource or "").rpartition(":")[0]) if name]
-    for odd in (name for word in submission.program or () for name in _PLACE.findall(word) if name not in known):
+    for odd in (name for word in words for name in _PLACE.findall(word) if name not in known):
         if near := meant(odd.strip(), known):
             raise UsageProblem(f"{{{odd}}} in the words of the program: the search has no parameter {odd}; write "
                                f"{{{near}}}, or another one of its parameters: {', '.join(known)}")
@@ -92,8 +124,8 @@ def name_in(answer: Answer) -> str:
 
 
 def start(  # noqa: PLR0917 - the parameters of Client.search
-    client: SearchCalls, server: ExecCalls, usual: Callable[[], int], program: str | os.PathLike[str],
-    params: Mapping[str, Any], metric: str | Sequence[str], arguments: Sequence[object] = (), *,
+    client: SearchCalls, server: ExecCalls, usual: Callable[[], int], program: str | os.PathLike[str] | StoredCode,
+    params: Mapping[str, Any], metric: str | Sequence[str], arguments: Sequence[object] | None = None, *,
     trials: int | None = None, parallel: int | None = None, minutes: int | None = None, algorithm: str | None = None,
     resource: str | None = None, resume: bool = False, seed: int | None = None, name: str | None = None,
     workers: int | None = None, kind: str | None = None, options: SubmitOptions | None = None,
@@ -104,7 +136,12 @@ def start(  # noqa: PLR0917 - the parameters of Client.search
         raise UsageProblem("arguments must be a list, such as ['--epochs', '2'], not a text")
     metrics = [metric] if isinstance(metric, str) else list(metric)
     short = Short(params, metrics, trials, parallel, minutes, algorithm, resource, resume, seed, name)
-    submission = job_of(os.fspath(program), kind, workers, usual, {**(options or {})}, [str(one) for one in arguments])
+    words = None if arguments is None else [str(one) for one in arguments]
+    if isinstance(program, StoredCode):
+        if kind is not None or options:
+            raise UsageProblem("stored code is run as it is stored; leave out kind and options")
+        return name_in(send(client, program.search(short, words, workers)))
+    submission = job_of(os.fspath(program), kind, workers, usual, {**(options or {})}, words or [])
     with described(submission, short, server.extensions, check=server.check_exec) as found:
         return name_in(send(client, found))
 

@@ -46,6 +46,9 @@ REFUSED = {
     413: "submission.too_large", 429: "load.busy quota.rate quota.uploads", 500: "volume.unreadable",
     507: "quota.active quota.bytes quota.execs quota.searches storage.failed storage.full storage.keys storage.unknown",
 }
+#: What a search of stored code is refused for, too.
+_STORED = {400: "again.credentials again.files_gone again.unsupported definition.code_gone exec.not_found",
+           403: "exec.of_another_user", 404: "definition.not_found"}
 UNKNOWN = {404: "search.not_found"}
 Name = str
 
@@ -72,7 +75,8 @@ def list_searches(  # noqa: PLR0917
 
 
 @router.post(wire.SEARCHES)
-@about(EVERY_USER, errors=REFUSED, body={"multipart/form-data": SearchParts})
+@about(EVERY_USER, errors={status: f"{codes} {_STORED.get(status, '')}".strip() for status, codes in REFUSED.items()},
+       body={"multipart/form-data": SearchParts})
 async def create(request: Request, services: TheServices, caller: TheCaller) -> JsonAnswer[SearchCreated]:
     """Start a search. The body contains its definition as `data`, and the code as a file; or `modelSpec` of the
     definition names an exec or a model definition, whose code is used."""

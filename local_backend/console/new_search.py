@@ -29,7 +29,7 @@ from local_backend.services.execs import ExecSelection
 from local_backend.services.load import UPLOAD
 from local_backend.services.object_words import in_object_words
 from local_backend.services.services import Services
-from local_backend.services.stored_searches import SearchSource, StoredCode
+from local_backend.services.stored_searches import NamedCode, SearchSource
 
 router = pages()
 PREVIEW = f"{places.NEW_SEARCH}/preview"
@@ -99,7 +99,7 @@ async def start(
 
 
 async def _again(  # noqa: PLR0917
-    request: Request, services: Services, caller: TheCaller, code: StoredCode, form: SearchForm,
+    request: Request, services: Services, caller: TheCaller, code: NamedCode, form: SearchForm,
     problems: Mapping[str, str],
 ) -> Response:
     """Show the form again."""
@@ -107,10 +107,10 @@ async def _again(  # noqa: PLR0917
     return _shown(request, services, source, form, problems)
 
 
-def _code(query: SourceQuery) -> StoredCode:
+def _code(query: SourceQuery) -> NamedCode:
     if query.run:
-        return StoredCode(query.run)
-    return StoredCode(None, query.definition, number_of(query.version))
+        return NamedCode(query.run)
+    return NamedCode(None, query.definition, number_of(query.version))
 
 
 def _shown(

@@ -30,7 +30,7 @@ _EXEC, _DEFINITION = "exec", "definition"
 
 
 @dataclass(frozen=True)
-class StoredCode:
+class NamedCode:
     """The code of an exec, or of a version of a model definition; None for the newest version. `args` are the words of
     the program; None for those with which the code is stored."""
 
@@ -64,7 +64,7 @@ class StoredSearchService:
     definitions: DefinitionService
     curves: CurveService
 
-    def source(self, caller: Caller, code: StoredCode) -> SearchSource:
+    def source(self, caller: Caller, code: NamedCode) -> SearchSource:
         """Return stored code. Raises NotFound (`exec.not_found`, `definition.not_found`)."""
         if code.exec_id is not None:
             row = self.execs.find(caller, code.exec_id)
@@ -89,12 +89,12 @@ class StoredSearchService:
             raise Invalid("search.definition", "the request has files, and modelSpec names stored code; leave out one")
         return self.start(caller, code, str(asked.text))
 
-    def start(self, caller: Caller, code: StoredCode, text: str) -> SearchRow:
+    def start(self, caller: Caller, code: NamedCode, text: str) -> SearchRow:
         """Start a search of stored code. `text` is its definition. Raises the errors of `source` and of
         `SearchService.create`, and Denied (`exec.of_another_user`)."""
         return self.searches.create_from(caller, text, lambda names: self._template(caller, code, names))
 
-    def _template(self, caller: Caller, code: StoredCode, names: Collection[str]) -> Template:
+    def _template(self, caller: Caller, code: NamedCode, names: Collection[str]) -> Template:
         """Return the submission of the experiments, with the parameters in the places of their values."""
         source = self.source(caller, code)
         words = placed(source.words if code.args is None else split_args(code.args), names)
@@ -107,7 +107,7 @@ class StoredSearchService:
         return self.definitions.template(caller, source.found, join_args([*before, *words]), workers)
 
 
-def stored_code(text: str) -> StoredCode | None:
+def stored_code(text: str) -> NamedCode | None:
     """Return the code that the definition of a search names; None if the code comes with the request. Raises Invalid
     (`search.definition`)."""
     try:
@@ -124,8 +124,8 @@ def stored_code(text: str) -> StoredCode | None:
     fields.check_names(names, {})
     args = None if model.get("args") is None else fields.text("args")
     if _EXEC in model:
-        return StoredCode(exec_id=fields.required(_EXEC, most=NAME), args=args)
-    return StoredCode(None, fields.required(_DEFINITION, most=NAME), _count(fields, "version"), args,
+        return NamedCode(exec_id=fields.required(_EXEC, most=NAME), args=args)
+    return NamedCode(None, fields.required(_DEFINITION, most=NAME), _count(fields, "version"), args,
                       _count(fields, "numWorker"))
 
 

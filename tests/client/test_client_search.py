@@ -103,6 +103,31 @@ def test_a_single_file_is_a_model(desk: Desk, served: FakeServer) -> None:
     assert desk.run("--hpo-start", "s.json", "--model-main", "train.py").code == 0 and sent(served) == ({}, model)
 
 
+@pytest.mark.parametrize(("words", "spec"), [
+    (["--job", "local-7"], {"exec": "local-7"}),
+    (["--job", "local-7", "--", "--lr", "{lr}"], {"exec": "local-7", "args": "--lr {lr}"}),
+    (["--job", "local-7", "--"], {"exec": "local-7", "args": ""}),
+    (["--definition", "digits", "--of-version", "2", "--workers", "3"],
+     {"definition": "digits", "version": 2, "numWorker": 3}),
+])
+def test_stored_code_needs_no_program(desk: Desk, served: FakeServer, words: list[str], spec: dict[str, Any]) -> None:
+    done = desk.run("search", "--param", "lr=0.1,0.2", "--metric", "loss", *words)
+    assert done.code == 0, done.err
+    definition, model = sent(served)
+    assert definition["modelSpec"] == spec and definition["algoDef"]["objectiveMetric"] == "loss" and model is None
+
+
+@pytest.mark.parametrize("words", [
+    ["--job", "local-7", "--definition", "digits"], ["--of-version", "2"], ["--job", "local-7", "--of-version", "2"],
+    ["--job", "local-7", "--workers", "2"], ["train.py", "--job", "local-7"], ["--job", "local-7", "--env", "A=b"],
+    ["--definition", "digits", "--as", "ddp"], ["--definition", "digits", "--data", "x"],
+])
+def test_stored_code_is_run_as_it_is_stored(desk: Desk, served: FakeServer, words: list[str]) -> None:
+    (desk.folder / "train.py").write_text("print(1)\n")
+    done = desk.run("search", *words, "--param", "lr=0.1,0.2", "--metric", "loss")
+    assert done.code == 2 and not served.requests("POST", "/hypersearch")
+
+
 def test_a_definition_in_yaml_is_the_same(desk: Desk, served: FakeServer) -> None:
     desk.model()
     (desk.folder / "s.yaml").write_text(

@@ -86,7 +86,7 @@ def test_a_search_of_a_model_definition_has_its_command(live: Live, search: Sear
     [link] = [one["href"] for one in Page(page.text).all("a") if one.get("href", "").startswith(places.NEW_SEARCH)]
     form = get(live, link)
     assert inputs(form, "parameter") == ["lr"] and "in the definition: 0.5" in words(form)
-    answer = post(live, link, FORM | {"parameter": ["lr"], "values": ["0.1..0.2"], "words": "train.py --lr 0.5"})
+    answer = post(live, link, FORM | {"parameter": ["lr"], "values": ["0.1..0.2"], "words": "--lr 0.5"})
     assert answer.status == 303, words(answer)
     [exec_id, _] = search.running(2)
     program = live.row(exec_id).workload.program
@@ -145,11 +145,11 @@ def test_the_command_starts_the_same_search(live: Live, changes: dict[str, Any])
     [copied] = [one["data-copy"] for one in Page(page.text).all("button") if "data-copy" in one]
     assert "<html" not in page.text
     line = shlex.split(copied)
-    assert line[:3] == ["dlicmd", "search", "main.py"]
+    assert line[:4] == ["dlicmd", "search", "--job", run]
     after = line.index("--")
     assert line[after + 1:] == ["--lr", "{lr}", "batch={batch}", "--epochs=2"]
     options: dict[str, list[str]] = {}
-    for name, value in zip(line[3:after:2], line[4:after:2], strict=True):
+    for name, value in zip(line[4:after:2], line[5:after:2], strict=True):
         options.setdefault(name, []).append(value)
 
     def number(name: str) -> int | None:

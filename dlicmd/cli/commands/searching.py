@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from dlicmd.sdk.errors import UsageProblem
 from dlicmd.sdk.messages import inert, info
 from dlicmd.sdk.run import MainProgram, RunPlan, data_option, find_program, run_plan, usual_workers
 from dlicmd.sdk.search_space import Short, pairs
-from dlicmd.sdk.search_start import SearchUpload, described, name_in, send
+from dlicmd.sdk.search_start import SearchUpload, StoredCode, described, name_in, send
 from dlicmd.sdk.submission import COMMAND as USER_COMMAND
 from dlicmd.sdk.submission import FOLDER, MAIN, Submission
 from dlicmd.sdk.submit import Upload
@@ -43,6 +43,8 @@ _YAML = (".yaml", ".yml")
 #: Keys of a definition with numbers. YAML reads `1e-4` as a text.
 _NUMBERS = frozenset({"minDbVal", "maxDbVal", "discreteDbVal", "step", "power"})
 _WORKERS = "--numWorker"
+#: Options of `dlicmd run` about a program that is not stored.
+_OF_RUNS = ("--as", "--data")
 
 
 def start(session: Session) -> int:
@@ -114,6 +116,9 @@ def _of_file(session: Session) -> Iterator[SearchUpload]:
         _check_as_recorded(session.operand, folder)
     definition = _definition(session.operand)
     if folder is None and main is None:
+        if isinstance(at(definition, wire.MODEL_SPEC, "exec") or at(definition, wire.MODEL_SPEC, "definition"), str):
+            yield SearchUpload(definition, Upload([], [], {}, [], strict=strict))
+            return
         raise UsageProblem(f"{START}: no model folder given; add {FOLDER} DIR")
     with ExitStack() as stack:
         parts: list[FilePart] = []
@@ -178,9 +183,32 @@ def _of_options(session: Session) -> Any:
         pairs(line.many("--hpo-param")), line.many("--hpo-metric"), line.number("--hpo-trials"),
         line.number("--hpo-parallel"), line.number("--hpo-minutes"), line.text("--hpo-algorithm"),
         line.text("--hpo-resource"), line.flag("--hpo-resume"), line.number("--hpo-seed"), line.text("--hpo-name"))
+    if (code := _stored(session)) is not None:
+        words = None if line.after_dashes is None else list(line.after_dashes)
+        return nullcontext(code.search(short, words, line.number(_WORKERS)))
     submission = _job(line, lambda: usual_workers(session.client))
     check = None if line.flag("--dry-run") else session.client.check_exec
     return described(submission, short, lambda: server_extensions(session), bar, check)
+
+
+def _stored(session: Session) -> StoredCode | None:
+    """Return the stored code that the options name; None if they name a program. Raises UsageProblem, NoExecYet."""
+    line = session.line
+    job, name, version = line.text("--hpo-job"), line.text("--hpo-definition"), line.number("--hpo-of-version")
+    if job is None and name is None:
+        if version is not None:
+            raise UsageProblem("--hpo-of-version needs --hpo-definition")
+        return None
+    names = [one.option.name for one in line.given if one.option.travel is Travel.ARGS or one.option.name in _OF_RUNS]
+    odd = [*line.operands, *(name for name in names if name != _WORKERS)]
+    if odd:
+        option = "--hpo-job" if job is not None else "--hpo-definition"
+        raise UsageProblem(f"{option} runs code as it is stored; leave out {', '.join(dict.fromkeys(odd))}")
+    if job is not None:
+        from dlicmd.cli.commands.newest import named  # few searches name a job
+
+        [job] = named(lambda: session.client, [job]).ids
+    return StoredCode(job, name, version)
 
 
 def _job(line: CommandLine, usual: Callable[[], int]) -> Submission:
