@@ -23,6 +23,7 @@ from local_backend.console.service_profile import profile_fields
 from local_backend.errors import NotFound
 from local_backend.services.access import Caller
 from local_backend.services.load import READING
+from local_backend.services.model_examples import ModelExample
 from local_backend.services.model_views import ModelView
 from local_backend.services.services import Services
 from local_backend.services.views import slots_of
@@ -33,6 +34,8 @@ router = pages()
 #: Models of a page of the list.
 ROWS = 50
 ONE = places.SERVICES + "/{m}"
+#: Most characters of a request in a command, and the name of the file of a longer one.
+_SHORT, _INPUT = 200, "input.json"
 TABS = ("overview", "profile", "logs", "readme")
 #: Charts of the load: name → label of the values, and the curves with the factor by which values are shown.
 CHARTS: dict[str, tuple[str, tuple[tuple[str, str, float], ...]]] = {
@@ -114,8 +117,8 @@ def about(request: Request, services: Services, caller: Caller, view: ModelView)
         "view": view, "row": view.row, "base": service_path(name), "rates": rates(view), "why": why, "url": url,
         "owns": owns, "revisions": list(reversed(view.revisions)),
         "loads": {one.row.number: one for one in view.instances}, "slots": _slots(services, caller, view),
-        "lineage": _lineage(services, caller, view), "commands": _commands(name, url, owns=owns),
-        "description": view.main.model_json,
+        "lineage": _lineage(services, caller, view), "description": view.main.model_json,
+        "commands": _commands(name, url, services.models.example(view), owns=owns),
     }
 
 
@@ -148,13 +151,16 @@ def _lineage(services: Services, caller: Caller, view: ModelView) -> dict[str, A
             "data": json.dumps(data, indent=2) if data else ""}
 
 
-def _commands(name: str, url: str, *, owns: bool) -> list[tuple[str, str]]:
+def _commands(name: str, url: str, example: ModelExample, *, owns: bool) -> list[tuple[str, str]]:
     """Return what a user can do with a model, and the commands that do it."""
     named = shlex.quote(name)
-    found = [("Show", f"dlim model view {named} -s -a"), ("Send a request", f"dlim invoke {named} -d '{{}}'")]
+    text = json.dumps(json.loads(example.text))
+    body = shlex.quote(text) if len(text) <= _SHORT else ""
+    found = [("Show", f"dlim model view {named} -s -a"),
+             ("Send a request", f"dlim invoke {named} {f'-d {body}' if body else _INPUT}")]
     if url:
         found.append(("The same with curl", f"curl -sS -H \"Authorization: Bearer $(dlim config -s)\" "
-                                            f"-d '{{}}' {url}"))
+                                            f"-d {body or f'@{_INPUT}'} {url}"))
     if not owns:
         return found
     return [*found, ("Start", f"dlim model start {named}"), ("Stop", f"dlim model stop {named}"),

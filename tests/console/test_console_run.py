@@ -448,13 +448,13 @@ def test_a_failed_run_says_why(live: Live, run: str) -> None:
     assert "exit code 1" in words(get(live, place(run)))
 
 
-def test_a_run_whose_workers_all_live_has_0_deaths(live: Live) -> None:
+def test_a_run_says_how_many_workers_died(live: Live) -> None:
     run = live.submitted(ELASTIC)
     live.run_on(run, "cpu-0")
     live.say(run, {"step": 1, "deaths": 0, "workers": 1})
-    assert "0 deaths" in words(get(live, place(run)))
+    assert "0 workers died" in words(get(live, place(run)))
     live.say(run, {"step": 1, "deaths": 2, "workers": 1})
-    assert "2 deaths" in words(get(live, place(run)))
+    assert "2 workers died" in words(get(live, place(run)))
 
 
 @pytest.mark.parametrize(("state", "helps"), [(RUNNING, True), (FINISHED, True), (ERROR, False)])

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import re
+import shlex
 import socket
 import threading
 import zipfile
@@ -21,6 +22,7 @@ from modelling import KERNEL, Modelling, files
 from page_desk import get, post, words
 from serving_desk import Serving
 from support import eventually
+from visitor import Page
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.api.guard import SESSION
@@ -410,6 +412,19 @@ def test_the_form_has_the_example_of_the_model(live: Live, dlim: Modelling) -> N
     dlim.upload(files() | {"example.json": example.encode(), "input.json": b"{}"})
     assert textarea(live) == example and "<script>alert" not in get(live, ONE).text
     assert "example.json of the model" in words(get(live, ONE))
+
+
+def test_the_commands_send_the_example_of_the_model(live: Live, dlim: Modelling) -> None:
+    dlim.upload(files() | {"example.json": b'{\n "seq": "it\'s"}'})
+    [line] = [one for one in commands(live) if one.startswith("dlim invoke")]
+    assert shlex.split(line) == ["dlim", "invoke", "ping", "-d", '{"seq": "it\'s"}']
+    dlim.upload(files() | {"example.json": json.dumps({"x": [0.5] * 500}).encode()}, "/deployment/model/ping")
+    assert "dlim invoke ping input.json" in commands(live)
+
+
+def commands(live: Live) -> list[str]:
+    """Return the commands that the page of the model offers to copy."""
+    return [one["data-copy"] for one in Page(get(live, ONE).text).all("button") if "data-copy" in one]
 
 
 @pytest.mark.parametrize("content", [b"no JSON", b"\xff", b'"' + b"x" * 100_000 + b'"'])

@@ -84,7 +84,7 @@ def _started(session: Session, found: SearchUpload) -> int:
     if line.verb is None:
         say = aside if output.is_data else emit
         say(f"Copying files and directories ...\nContent size: {recorded_size(found.upload.size)}")
-    else:
+    elif found.upload.parts:
         info(f"packed the files: {show_size(found.upload.size)}")
     answer = send(session.client, found, bar)
     follows = line.verb is not None and sys.stdout.isatty() and not (output.is_data or line.flag("--no-follow"))
