@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.worker.trainer import samples_right
+from local_backend.elastic.worker.user_functions import samples_right
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 

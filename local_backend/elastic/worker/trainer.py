@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +21,14 @@ from local_backend.elastic.data import seeding
 from local_backend.elastic.data.loading import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
 from local_backend.elastic.data.seeding import seed_everything
 from local_backend.elastic.data.streams import StreamedSamples
-from local_backend.elastic.errors import EngineError, GroupBroken
+from local_backend.elastic.errors import GroupBroken
 from local_backend.elastic.hub.events import BatchResult, mean_loss, mean_metrics, results_to_wire
 from local_backend.elastic.plan import Range, StepPlan, batches, derive_seed, split
-from local_backend.elastic.script.calling import compute, one_number, predicted
+from local_backend.elastic.script.calling import compute, one_number
 from local_backend.elastic.script.hooks import call_step_hooks, has_step_hooks
 from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.schedules import Schedules
-from local_backend.elastic.script.whole import WholeSet, by_name, is_whole_set, name_of
+from local_backend.elastic.script.whole import WholeSet, by_name, is_whole_set
 from local_backend.elastic.state.fingerprints import digest, of_tensors
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.transfer import Sending
@@ -37,50 +36,7 @@ from local_backend.elastic.worker.control import ControlThread, Link
 from local_backend.elastic.worker.finishing import Finisher, StepGuard, make_step
 from local_backend.elastic.worker.single_samples import explained
 from local_backend.elastic.worker.strays import Computed, Drift, Strays, compare_again
-
-#: Largest relative error of an accuracy that a script computes, in any precision.
-_INEXACT = 1e-3
-
-
-class ModelHandle:
-    """The argument `model` of a user's step and test functions: callable, with the optimizer and the loss function."""
-
-    def __init__(self, job: TrainingJob) -> None:
-        self._job = job
-
-    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        return self._job.model(*inputs, **keywords)
-
-    def get_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer. The engine steps it; a step function only clears gradients with it."""
-        return self._job.optimizer
-
-    def get_loss_function(self) -> Any:
-        """Return the loss function of the script."""
-        return self._job.loss_function
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._job.model, name)
-
-
-class Batches:
-    """The argument train_loader or test_iter of a user's function: iterates over (inputs, labels) on the CPU."""
-
-    def __init__(self, loader: Loader, batch: int, epoch: int) -> None:
-        samples = loader.dataset
-        self.dataset = samples.iterable if isinstance(samples, StreamedSamples) else samples
-        self.batch_size = batch
-        self._samples = len(samples)
-        self._loader = loader
-        self._epoch = epoch
-
-    def __iter__(self) -> Iterator[Any]:
-        parts = batches(self._samples, self.batch_size)
-        return self._loader.load(keys_of(self._epoch, part) for part in parts)
-
-    def __len__(self) -> int:
-        return math.ceil(self._samples / self.batch_size)
-
+from local_backend.elastic.worker.user_functions import UserFunctions, number, one_value
 
 #: Stands in place of a shard number for the batch that all members compute.
 COMMON = -1
@@ -125,10 +81,8 @@ class Trainer:
         self._local = None if window is None else LocalSteps(job, window, plan.shards)
         self._link = link
         self._control = control
-        self._handle = ModelHandle(job)
         self._named_metrics = by_name(job.metrics)
-        # A step function may read all training data. Its reads must not disturb the stream of its batches.
-        self._all = Batches(Loader(stream.dataset, plan.seed, job.fn_batch_collate), plan.batch, 0)
+        self._user = UserFunctions(job, plan, stream.dataset)
         self._group: WorkerGroup | None = None
         self._ranges: tuple[Range, ...] = ((0, plan.shards),)
         #: Ranges of the first step in a generation, if new members do not compute it; else None.
@@ -169,13 +123,13 @@ class Trainer:
         """Return the turns of all optimizers, for this generation and the parameters that are trained now."""
         job, turns = self.job, []
         buffers = None
-        for number, (name, optimizer) in enumerate(job.optimizers.items(), 1):
+        for at, (name, optimizer) in enumerate(job.optimizers.items(), 1):
             layout = Layout(
                 job.modules, optimizer, shards=self.plan.shards, rules=job.recipe.buffers, free=job.recipe.local_state,
                 buffers=buffers, alone=not job.phases, measuring=self._hooked and self._local is None,
             )
             buffers = layout.buffers
-            finisher = Finisher(job, optimizer, layout.parameters, last=number == len(job.optimizers))
+            finisher = Finisher(job, optimizer, layout.parameters, last=at == len(job.optimizers))
             reducer = make_reducer(self._mode, layout, self._group, self._local)
             turns.append(Turn(name, layout, finisher, reducer))
         return turns
@@ -432,7 +386,7 @@ class Trainer:
         self.layout.buffers.commit(thorough=True)
         with torch.no_grad():
             if self.job.fn_test is not None:
-                return [self._test_by_user(Loader(stream.dataset, self.plan.seed, self.job.fn_batch_collate))]
+                return [self._test_by_user(stream)]
             whole = {name: metric for name, metric in self._named_metrics.items() if is_whole_set(metric)}
             parts = list(enumerate(batches(len(stream.dataset), self.plan.batch)))
             numbered = parts if whole else parts[first:last]
@@ -485,31 +439,8 @@ class Trainer:
         return nullcontext() if self._autocast is None else torch.autocast(self.device.type, self._autocast)
 
     def _step_by_user(self, shard: int, size: int, batch: Any) -> BatchResult:
-        """Call the user's step function, which runs forward and backward."""
-        job = self.job
-        assert job.fn_step_train is not None
-        #: (right answers, answers) of each call of `eva`; None if unknown.
-        counts: list[tuple[torch.Tensor, int] | None] = []
-
-        def eva(outputs: Any, labels: Any) -> torch.Tensor:
-            right = count_correct(outputs, labels)
-            # The user may change the returned tensor in place.
-            counts.append(None if right is None else (right.clone(), len(predicted(outputs))))
-            return torch.zeros((), dtype=torch.int64) if right is None else right
-
         with self._computing():
-            result = job.fn_step_train(self._handle, batch, eva, self._all, job.fn_args)
-        if not isinstance(result, (tuple, list)) or len(result) != 2:
-            raise EngineError("fn_step_train must return the pair (acc, loss)")
-        known = [(int(count[0]), count[1]) for count in counts if count is not None]
-        counted, answers = (sum(part) for part in zip(*known, strict=True)) if known else (None, 0)
-        right = samples_right(result[0], size, counted)
-        if right is not None and right == counted and answers > size:
-            # Several answers per sample, such as tokens: each counts as a fraction of its sample.
-            right = round(right * size / answers)
-        # The 0 that `eva` returns for an unknown number is not a number of right samples.
-        unknown = right == 0 and counts and not known
-        return BatchResult(shard, size, number(result[1]), None if unknown else right)
+            return self._user.step(shard, size, batch)
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
         return {
@@ -543,16 +474,12 @@ class Trainer:
         self.layout.buffers.undo()
         return result
 
-    def _test_by_user(self, loader: Loader) -> BatchResult:
-        assert self.job.fn_test is not None
+    def _test_by_user(self, stream: Stream) -> BatchResult:
         seed_everything(derive_seed(self.plan.seed, 3, 0))
         with self._computing():
-            loss = self.job.fn_test(self._handle, Batches(loader, self.plan.batch, VALIDATION), self.job.fn_args)
+            result = self._user.test(stream.dataset)
         self.layout.buffers.undo()
-        try:
-            return BatchResult(0, 1, number(loss), None)
-        except (TypeError, ValueError):
-            raise EngineError(f"fn_test must return one number, the mean loss; it returned {loss!r}") from None
+        return result
 
 
 def shares(ranges: Sequence[Range], shards: int, active: int) -> tuple[Range, ...]:
@@ -564,44 +491,3 @@ def _result(shard: int, size: int, loss: Any, correct: torch.Tensor | None, metr
     """Return the result of a shard as Python numbers. Waits for a GPU."""
     values = {name: number(value) for name, value in metrics.items()}
     return BatchResult(shard, size, number(loss), None if correct is None else int(correct), values)
-
-
-def one_value(metric: Any, outputs: Any, labels: Any) -> Any:
-    """Return the value of a metric. Raises EngineError with the value if it is not a single number."""
-    value = metric(outputs, labels)
-    if getattr(value, "size", None) is not None and hasattr(value, "item"):
-        items = value.numel() if isinstance(value, torch.Tensor) else value.size
-        if items == 1:
-            return value
-    elif isinstance(value, (int, float)):
-        return value
-    raise EngineError(f"the metric {name_of(metric)} must return one number per batch; it returned {value!r}")
-
-
-def number(value: Any) -> float:
-    """Return a number or one-element tensor as a Python float."""
-    return float(value.item() if hasattr(value, "item") else value)
-
-
-def samples_right(acc: Any, size: int, counted: int | None = None) -> int | None:
-    """Return how many of `size` samples are right according to a step function's `acc`; None if it does not say.
-
-    An `acc` of a whole-number type is a count, as `eva` returns it. A float up to 1 is a fraction. A float up to 100 is
-    a percentage if it has a fractional part, or exceeds `size`, or equals 100. Any other whole float is a count.
-    `counted` is the sum of the counts that `eva` returned in this step. If a float, read as a count, fraction or
-    percentage, agrees with `counted`, the result is `counted`.
-    """
-    value = acc.item() if hasattr(acc, "item") else acc
-    if value is None or not math.isfinite(value):
-        return None
-    if not isinstance(value, float):
-        return round(value)
-    readings = (value, value * size, value * size / 100)
-    if counted is not None and any(math.isclose(reading, counted, rel_tol=_INEXACT) for reading in readings):
-        return counted
-    if 0 <= value <= 1 + _INEXACT:
-        return min(size, round(value * size))
-    # 100 is a percentage: exactly 100 right samples of more are rare, but a trained model often gets all samples right.
-    if 1 < value <= 100 * (1 + _INEXACT) and (value > size or not value.is_integer() or value == 100):
-        return min(size, round(value * size / 100))
-    return round(value) if value.is_integer() else None
