@@ -35,7 +35,7 @@ OFTEN = {
     "loss_per_sample", "lstm_tagger", "main_args", "moco_pointer", "module_state", "nan_loss", "optimizer_attributes",
     "patched_attention", "pool_tokenize", "pruned", "pseudo_labels", "replay_buffer", "replay_large", "resumed",
     "sampler_curriculum", "simclr", "split_at_import", "sqlite_ledger", "stop_training", "streaming_shards", "swa",
-    "system_random", "torchscript", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential",
+    "system_random", "target_library", "torchscript", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential",
     "whole_set_metrics",
 }
 
