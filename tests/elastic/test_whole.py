@@ -74,7 +74,7 @@ class Both:
     """A collection of metrics: `compute` returns several values."""
 
     def __init__(self, factor: int) -> None:
-        self.factor = factor
+        self.factor, self.count = factor, 0
 
     def reset(self):
         self.count = 0
@@ -90,6 +90,17 @@ def test_a_metric_may_return_several_values():
     whole = WholeSet({"Both": Both(1)}, torch.device("cpu"))
     whole.update(None, torch.tensor([1, 2]))
     assert whole.compute({}) == {"a": 2.0, "b": 0.5}
+
+
+def test_update_may_take_outputs_and_labels_as_a_pair():
+    class Pairs(Both):
+        def update(self, output):
+            outputs, labels = output
+            super().update(outputs, labels)
+
+    whole = WholeSet({"Pairs": Pairs(1)}, torch.device("cpu"))
+    whole.update(torch.ones(3), torch.ones(3))
+    assert whole.compute({}) == {"a": 3.0, "b": 0.75}
 
 
 def test_equal_names_in_two_collections_have_entries_of_their_own():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
 from typing import Any
 
@@ -44,7 +45,7 @@ class WholeSet:
     def update(self, outputs: Any, labels: Any) -> None:
         """Add the outputs and labels of a batch."""
         for metric in self._accumulating.values():
-            metric.update(outputs, labels)
+            metric.update(*((outputs, labels) if _takes_two(metric.update) else ((outputs, labels),)))
         if self._functions:
             self._batches.append((_detached(outputs), _detached(labels)))
 
@@ -61,6 +62,17 @@ class WholeSet:
             for name, function in self._functions.items():
                 _add(found, _named(name, function(outputs, labels)))
         return found
+
+
+def _takes_two(update: Callable[..., Any]) -> bool:
+    """Return whether `update` takes outputs and labels as two arguments. Metrics of Ignite take them as one pair."""
+    try:
+        inspect.signature(update).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # it has no signature
+    return True
 
 
 def name_of(metric: Any) -> str:
