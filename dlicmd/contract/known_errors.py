@@ -6,8 +6,9 @@ import re
 from typing import NamedTuple
 
 #: Kinds of errors.
-NO_MODULE, RELATIVE_IMPORT, NO_INPUT, NOTEBOOK, NO_RANK, NO_GPU, NO_CONFIG, NO_DATA = (
-    "no_module", "relative_import", "no_input", "notebook", "no_rank", "no_gpu", "no_config", "no_data")
+NO_MODULE, RELATIVE_IMPORT, NO_INPUT, NOTEBOOK, NO_RANK, OWN_PROCESSES, NO_GPU, NO_CONFIG, NO_DATA = (
+    "no_module", "relative_import", "no_input", "notebook", "no_rank", "own_processes", "no_gpu", "no_config",
+    "no_data")
 #: Names of modules → the packages that contain them, where these names differ.
 _PACKAGES = {
     "PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
@@ -19,7 +20,9 @@ _PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in (
     (r"ImportError: attempted relative import with no known parent package", RELATIVE_IMPORT),
     (r"EOFError: EOF when reading a line", NO_INPUT),
     (r"NameError: name 'get_ipython' is not defined", NOTEBOOK),
-    (r"environment variable RANK expected", NO_RANK),
+    (r"environment variable (?:RANK|WORLD_SIZE) expected", NO_RANK),
+    (r"KeyError: '(?:RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE)'", NO_RANK),
+    (r"rank < size\. [0-9]", OWN_PROCESSES),
     (r"Found no NVIDIA driver|Torch not compiled with CUDA enabled|No CUDA GPUs are available", NO_GPU),
     (r"FileNotFoundError: .*'(?:\./)?config\.json'", NO_CONFIG),
     (r"FileNotFoundError: |KeyError: 'DATA_DIR'", NO_DATA),

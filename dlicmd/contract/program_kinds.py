@@ -19,7 +19,11 @@ _ELASTIC_MODULES = frozenset({"fabric_model", "pyedt"})
 #: Modules that start no processes themselves, but train distributed if the job has several processes.
 _DISTRIBUTED_MODULES = frozenset({
     "accelerate", "lightning", "pytorch_lightning", "transformers", "deepspeed", "horovod", "torch.distributed.run",
+    "ignite.distributed",
 })
+_LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
+#: Classes of Lightning that train. With `num_nodes=` the workers of a job are their nodes.
+_TRAINERS = frozenset({"Trainer", "Fabric"})
 _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel",
                                 "fully_shard"})
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
@@ -75,6 +79,8 @@ def _kind_of_tree(tree: ast.Module) -> ProgramKind | None:
     if starter := _starter(tree):
         reason = f"starts the processes of its training itself, with {starter}"
         return ProgramKind(SINGLE, reason, starts_processes=True)
+    if {module.partition(".")[0] for module in modules} & _LIGHTNING and (trainer := _trainer_of_one_node(tree)):
+        return ProgramKind(SINGLE, f"makes a {trainer} without num_nodes=", starts_processes=True)
     for node in ast.walk(tree):
         if (name := _name(node)) in _DISTRIBUTED_NAMES:
             return ProgramKind(DDP, f"uses {name}")
@@ -102,6 +108,15 @@ def _starter(tree: ast.Module) -> str:
             names |= {name for name, path in full.items() if path == _MULTIPROCESSING}
     used = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr in _STARTERS)
     return next((node.attr for node in used if ast.unparse(node.value) in names), "")
+
+
+def _trainer_of_one_node(tree: ast.Module) -> str:
+    """Return the class of Lightning that trains in this program, if each worker would train alone: it has no
+    `num_nodes=`, and no `**options` that may contain it. Otherwise an empty text."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in _TRAINERS]
+    if any(keyword.arg in ("num_nodes", None) for call in calls for keyword in call.keywords):
+        return ""
+    return next((_name(call.func) for call in calls), "")
 
 
 def _name(node: ast.AST) -> str:

@@ -1,11 +1,13 @@
-"""Metrics in the lines that programs print: `loss: 0.1`, `Epoch 3/10 ... loss=0.5`, dicts, progress bars."""
+"""Metrics in the lines that programs print: `loss: 0.1`, `Epoch 3/10 ... loss=0.5`, dicts, progress bars, tables."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from local_backend.curves.model import BATCH, EPOCH, LINE, PRINTED, STEP, MetricValue
+from local_backend.curves.printed_table import PrintedTable, may_be_row
 from local_backend.curves.records import LONGEST
 
 #: A line without any of these texts has no metric.
@@ -23,7 +25,7 @@ _GAP = r"\s{0,9}"
 _WORD = r"(?!(?:nan|inf)\b)[A-Za-z][A-Za-z0-9_@./-]{0,50}"
 _PAIR = re.compile(
     rf"(?<![A-Za-z0-9_@./-])(?P<name>{_WORD}(?: {_WORD}){{0,3}})['\"]?\s{{0,3}}(?:[:=]\s{{0,3}}|\s)['\"]?"
-    rf"(?P<value>{_NUMBER})(?![0-9A-Za-z_])(?:/(?P<of>[0-9]{{1,12}})(?![0-9.]))?",
+    rf"(?P<value>{_NUMBER})(?![0-9A-Za-z_]|%\|)(?:/(?P<of>[0-9]{{1,12}})(?![0-9.]))?",
     re.IGNORECASE,
 )
 #: Words that make a name a metric, those that do so only beside others, and those that belong to a name before them.
@@ -78,6 +80,7 @@ class PrintedReader:
         self._counted_epoch: float | None = None
         #: Whether lines without another text begin the epochs, as those of Keras do.
         self._headed = False
+        self._table = PrintedTable(lambda name: bool(_metric(name)))
 
     def feed(self, data: bytes, final: bool) -> tuple[int, list[MetricValue]]:
         """See Reader."""
@@ -85,15 +88,29 @@ class PrintedReader:
         if final or (not size and len(data) >= LONGEST):
             size = len(data)
         lines = [line for line in data[:size].replace(b"\r", b"\n").split(b"\n") if 0 < len(line) <= _WIDEST]
-        chosen = [line for line in lines if b"poch" in line or _hinted(line.lower())]
+        chosen = list(self._chosen(lines))
         if len(chosen) > MOST:
             every = -(-len(chosen) // MOST)
             chosen = [*chosen[:-1:every], chosen[-1]]
         return size, [value for line in chosen for value in self.line(line.decode(errors="replace"))]
 
+    def _chosen(self, lines: list[bytes]) -> Iterator[bytes]:
+        """Yield the lines that may have metrics. The rows of a table have numbers alone."""
+        tabled = self._table.begun
+        for line in lines:
+            hinted = b"poch" in line or _hinted(line.lower())
+            tabled = tabled or (hinted and bool(self._table.columns(_plain(line.decode(errors="replace")))))
+            if hinted or (tabled and may_be_row(line)):
+                yield line
+
     def line(self, text: str) -> list[MetricValue]:
         """Return the metrics in one line."""
-        text = _TERMINAL.sub("", text)
+        text = _plain(text)
+        if self._table.begin(text):
+            return []
+        if (row := self._table.row(text)) is not None:
+            unit = EPOCH if self._table.counts_epochs else STEP
+            return [MetricValue(name, value, row[0], unit) for name, value in row[1]]
         place = self._place(text)
         return [MetricValue(name, value, place.step, place.unit, total=place.total) for name, value in pairs(text)]
 
@@ -159,6 +176,11 @@ class PrintedReader:
             self._before, self._all = 0, size
         self._at = at
         return _Place(float(self._before + at), BATCH)
+
+
+def _plain(text: str) -> str:
+    """Return a line without colors and other commands of terminals."""
+    return _TERMINAL.sub("", text)
 
 
 def _hinted(line: bytes) -> bool:

@@ -119,6 +119,9 @@ def test_later_values_that_are_not_finite_are_counted() -> None:
     ("ImportError: attempted relative import with no known parent package", "dlicmd run -- python -m pkg.main"),
     ("EOFError: EOF when reading a line", "dlicmd run main.py -- VALUE"),
     ("ValueError: environment variable RANK expected, but not set", "dlicmd run main.py --as ddp"),
+    ("KeyError: 'RANK'", "dlicmd run main.py --as ddp"),
+    ("KeyError: 'LOCAL_RANK'", "dlicmd run -- torchrun --standalone --nproc-per-node=2 main.py"),
+    ("RuntimeError: [enforce fail at gloo/context.cc:23] rank < size. 2 vs 2", "dlicmd run main.py --as single"),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'x'", "dlicmd run main.py --data PATH"),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'config.json'", "dlicmd search main.py --param"),
 ])

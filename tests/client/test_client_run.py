@@ -20,6 +20,17 @@ SPAWNS = (
     "multiprocessing.Process(target=main)\n",
     "from torch.multiprocessing import spawn\nfrom torch.nn.parallel import DistributedDataParallel\nspawn(main)\n",
 )
+#: Programs of Lightning that use the workers of a job, and those that train in one process or start others themselves.
+NODES = (
+    "import lightning as L\nL.Trainer(num_nodes=2, devices=1, strategy='ddp')\n",
+    "from pytorch_lightning import Trainer\nTrainer(**options)\n",
+    "from lightning.pytorch.cli import LightningCLI\nLightningCLI(Model)\n",
+    "import ignite.distributed as idist\nidist.Parallel(backend='gloo')\n",
+)
+ONE_NODE = (
+    "import lightning as L\nL.Trainer(max_epochs=3).fit(model)\n",
+    "from lightning.fabric import Fabric\nFabric(devices=2, strategy='ddp')\n",
+)
 EITHER = SPAWNS[0] + "import os\nrank = os.environ['RANK']\n"
 
 
@@ -94,6 +105,30 @@ def test_a_program_that_a_launcher_can_start_runs_once_for_each_worker(
     program = desk.model(train=source) / "train.py"
     assert desk.run("run", str(program), *remote, "--workers", "2", "--no-follow").code == 0
     assert "--exec-start distPyTorch" in submitted(fake)
+
+
+@pytest.mark.parametrize("source", NODES)
+def test_a_library_whose_nodes_are_workers_runs_on_several_workers(
+    fake: FakeServer, desk: Desk, remote: list[str], source: str,
+) -> None:
+    program = desk.model(train=source) / "train.py"
+    assert desk.run("run", str(program), *remote, "--workers", "2", "--no-follow").code == 0
+    assert "--exec-start distPyTorch" in submitted(fake)
+    assert desk.run("run", str(program), *remote, "--no-follow").code == 0
+    assert "--exec-start PyTorch" in submitted(fake)
+
+
+@pytest.mark.parametrize("source", ONE_NODE)
+def test_a_trainer_without_num_nodes_is_not_started_by_several_workers(
+    fake: FakeServer, desk: Desk, remote: list[str], source: str,
+) -> None:
+    program = desk.model(train=source) / "train.py"
+    refused = desk.run("run", str(program), *remote, "--workers", "2", "--no-follow")
+    assert refused.code == 2 and "num_nodes" in refused.err and not fake.requests("POST")
+    assert desk.run("run", str(program), *remote, "--workers", "2", "--as", "ddp", "--no-follow").code == 0
+    assert "--exec-start distPyTorch" in submitted(fake)
+    done = desk.run("run", str(program), *remote, "--no-follow")
+    assert done.code == 0 and "--exec-start PyTorch" in submitted(fake) and "--workerDeviceNum N" in done.err
 
 
 def test_a_folder_and_a_text_are_programs(client: dlicmd.Client, fake: FakeServer, desk: Desk) -> None:

@@ -37,6 +37,8 @@ def found(text: str) -> Found:
     ("val_loss improved from 0.5 to 0.4, saving to /tmp/loss/5", []),
     ("Loss of 3 processes; accuracy unknown; map 0x7f12, lossless 5", []),
     ("ERROR 404: not found", []),
+    ("Map: 100%|██████████| 400/400 [00:00<00:00]", []), ("Loss: 38%|███▊      | 15/39 [00:00<00:01]", []),
+    ("accuracy 98%", [("accuracy", 98, None, "line")]),
     ("word error rate: 0.2", [("word error rate", 0.2, None, "line")]),
 ])
 def test_usual_lines(text: str, expected: Found) -> None:
@@ -84,6 +86,37 @@ def test_lines_of_keras_belong_to_the_epoch_above_them() -> None:
             "Epoch 2/2\n\x1b[1m100/100\x1b[0m \x1b[32m━━━\x1b[0m \x1b[1m1s\x1b[0m 3ms/step - loss: 0.3\n")
     assert found(text) == [("loss", 0.5, 50, "batch"), ("loss", 0.4, 100, "batch"), ("val_loss", 0.41, 100, "batch"),
                            ("loss", 0.3, 200, "batch")]
+
+
+SKORCH = (
+    "  epoch    train_loss    valid_acc    valid_loss    cp     dur\n"
+    "-------  ------------  -----------  ------------  ----  ------\n"
+    "      1        \x1b[36m0.6868\x1b[0m       \x1b[32m0.6000\x1b[0m        \x1b[35m0.6591\x1b[0m     +  0.0123\n"
+    "      2        0.7000       0.5500        0.6600        0.0100\n"
+)
+FASTAI = "epoch     train_loss  valid_loss  accuracy  time    \n0         0.7         0.6         0.5       00:01   \n"
+PIPES = "| step | train loss | val loss |\n|---|---|---|\n| 100 | 0.5 | 0.6 |\na warning\n| 200 | 0.4 | nan |\n"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    (SKORCH, [("train_loss", 0.6868, 1, "epoch"), ("valid_acc", 0.6, 1, "epoch"), ("valid_loss", 0.6591, 1, "epoch"),
+              ("train_loss", 0.7, 2, "epoch"), ("valid_acc", 0.55, 2, "epoch"), ("valid_loss", 0.66, 2, "epoch")]),
+    (FASTAI, [("train_loss", 0.7, 0, "epoch"), ("valid_loss", 0.6, 0, "epoch"), ("accuracy", 0.5, 0, "epoch")]),
+    (PIPES.replace("nan", "0.7"), [("train loss", 0.5, 100, "step"), ("val loss", 0.6, 100, "step"),
+                                   ("train loss", 0.4, 200, "step"), ("val loss", 0.7, 200, "step")]),
+    ("epoch  time  size\n1  2.5  3\n", []), ("1  0.5  0.6\n", []),
+])
+def test_rows_of_tables_are_epochs_or_steps(text: str, expected: Found) -> None:
+    assert found(text) == expected
+    reader, parts = PrintedReader(), []
+    for line in text.splitlines(keepends=True):
+        parts += reader.feed(line.encode(), final=False)[1]
+    assert [(one.name, one.value, one.step, one.unit) for one in parts] == expected
+
+
+def test_other_lines_of_numbers_are_no_rows() -> None:
+    text = SKORCH + "7\n1  0.1  0.1  0.1  +  0.1\n3 4 5\n"
+    assert len(found(text)) == 6
 
 
 def test_steps_that_begin_again_in_each_epoch_continue() -> None:

@@ -70,17 +70,49 @@ def test_a_value_that_is_not_a_number_is_refused_with_the_metrics_name():
         fabric(metrics=[Strange()])[0].train(1, 8, 2)
 
 
+class Both:
+    """A collection of metrics: `compute` returns several values."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor, self.count = factor, 0
+
+    def reset(self):
+        self.count = 0
+
+    def update(self, outputs, labels):
+        self.count += self.factor * len(labels)
+
+    def compute(self):
+        return {"a": self.count, "b": 0.25 * self.count}
+
+
 def test_a_metric_may_return_several_values():
-    class Both:
-        def update(self, outputs, labels):
-            self.last = labels
-
-        def compute(self):
-            return {"a": self.last.sum(), "b": 0.25}
-
-    whole = WholeSet({"Both": Both()}, torch.device("cpu"))
+    whole = WholeSet({"Both": Both(1)}, torch.device("cpu"))
     whole.update(None, torch.tensor([1, 2]))
-    assert whole.compute() == {"a": 3.0, "b": 0.25}
+    assert whole.compute({}) == {"a": 2.0, "b": 0.5}
+
+
+def test_update_may_take_outputs_and_labels_as_a_pair():
+    class Pairs(Both):
+        def update(self, output):
+            outputs, labels = output
+            super().update(outputs, labels)
+
+    whole = WholeSet({"Pairs": Pairs(1)}, torch.device("cpu"))
+    whole.update(torch.ones(3), torch.ones(3))
+    assert whole.compute({}) == {"a": 3.0, "b": 0.75}
+
+
+def test_equal_names_in_two_collections_have_entries_of_their_own():
+    def a(outputs, labels):
+        return 7.0
+
+    history = fabric(metrics=[a, Both(1), Both(10)])[0].train(1, 4, 2)
+    samples = len(datasets()[1])
+    assert {name: values[0] for name, values in history.items() if name.startswith(("val_a", "val_b"))} == {
+        "val_accuracy": history["val_accuracy"][0], "val_a": 7.0, "val_a_2": samples, "val_b": samples / 4,
+        "val_a_3": 10 * samples, "val_b_2": 10 * samples / 4,
+    }
 
 
 def test_metrics_with_one_name_have_entries_of_their_own():

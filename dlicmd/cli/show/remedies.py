@@ -42,7 +42,10 @@ _REMEDIES: Mapping[str, Callable[[KnownError, str, str], str]] = {
     known_errors.NO_INPUT: lambda _, program, __: (
         f"a job has no standard input, so pass values as arguments: dlicmd run {program} -- VALUE"),
     known_errors.NOTEBOOK: lambda *_: "remove the lines with get_ipython from the exported notebook",
-    known_errors.NO_RANK: lambda _, program, __: f"dlicmd run {program} --as ddp",
+    known_errors.NO_RANK: lambda _, program, __: (
+        f"dlicmd run {program} --as ddp --workers 2, or dlicmd run -- torchrun --standalone --nproc-per-node=2 {program}"),
+    known_errors.OWN_PROCESSES: lambda _, program, __: (
+        f"the program starts its processes itself: dlicmd run {program} --as single"),
     known_errors.NO_GPU: lambda *_: 'in the program: device = "cuda" if torch.cuda.is_available() else "cpu"',
     known_errors.NO_CONFIG: lambda _, program, __: (
         f"config.json exists only in experiments: dlicmd search {program} --param NAME=VALUES --metric NAME; to run "
@@ -61,6 +64,7 @@ def remedy(job: Mapping[str, Any]) -> str | None:
     except ArgvError:
         return None
     found = known_error(words(job.get(wire.MESSAGE)))
-    program = shlex.quote(line.text("--model-main") or "train.py")
+    named = line.text("--model-main") or next((word for word in line.program if word.endswith(".py")), "train.py")
+    program = shlex.quote(named)
     folder = words(job.get(wire.WORK_FOLDER)).rstrip("/").rpartition("/")[2]
     return None if found is None else _REMEDIES[found.kind](found, program, folder)

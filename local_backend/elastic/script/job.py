@@ -151,7 +151,8 @@ class TrainingJob:
         try:
             found = {"module_values": ModuleValues.gather(self._shared()), "patches": patches.gather()}
             # The names of the script come first, because modules may read them while they are imported.
-            parts = {"main": main_module.gather(), **self.__dict__, "hooked": None, "late": [], **found}
+            sent = {"hooked": None, "late": [], "trained": self._trained()}
+            parts = {"main": main_module.gather(), **self.__dict__, **sent, **found}
             return pickles.dumps(parts, main_module.GlobalNames(), self._addressed())
         except EngineError:
             raise
@@ -168,13 +169,33 @@ class TrainingJob:
         values in the user's modules. Raises EngineError."""
         job = cls.__new__(cls)
         parts = pickles.loads(data)
+        trained = parts.pop("trained")
         del parts["main"]
         job.__dict__.update(parts)
+        if job._trained() != trained:
+            raise EngineError(
+                f"the copy of the model in a worker has other parameters than the optimizer, because {job._remade()} makes "
+                "new parameters when it is pickled. Keep the parameters in modules of torch, or train in one process "
+                "without FabricModel"
+            )
         for patch in job.patches:
             patch.apply()
         job.module_values.apply()
         job.module_values.import_all()
         return job
+
+    def _trained(self) -> list[int | None]:
+        """Return which parameter of the model or the loss each parameter of the optimizers is; None for one of neither."""
+        parameters = (parameter for module in self.modules for parameter in module.parameters())
+        numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+        groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
+        return [numbers.get(id(parameter)) for group in groups for parameter in group["params"]]
+
+    def _remade(self) -> str:
+        """Return the name of the first module of a class that says itself how it is pickled."""
+        modules = (part for module in self.modules for part in module.modules())
+        own = (type(part).__name__ for part in modules if type(part).__reduce__ is not object.__reduce__)
+        return next(own, type(self.model).__name__)
 
     def _addressed(self) -> list[Any]:
         """Return the objects whose addresses the script may keep, as in `{id(parameter): factor}`."""

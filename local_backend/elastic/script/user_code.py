@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -25,13 +26,37 @@ _PYTHON = tuple(
 
 @lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
-    """Return whether the file is the user's: not part of Python, of an installed package or of this project."""
+    """Return whether the file is the user's: not part of Python, of an installed package or of this project. A package
+    may be installed beside the program, too."""
     if path.startswith("<"):
         return path.startswith(("<ipython", "<stdin", "<string"))
     if any(part in path for part in _INSTALLED):
         return False  # decides most paths without access to the disk
     real = os.path.realpath(path)
-    return not (any(part in real for part in _INSTALLED) or real.startswith((_PACKAGE, *_PYTHON)))
+    return not (any(part in real for part in _INSTALLED) or real.startswith((_PACKAGE, *_PYTHON)) or _in_target(real))
+
+
+def _in_target(path: str) -> bool:
+    """Return whether a file belongs to a package that `pip install --target` has put into a folder of the user."""
+    folder, name = os.path.split(path)
+    while name:
+        if name in _packages_in(folder):
+            return True
+        folder, name = os.path.split(folder)
+    return False
+
+
+@lru_cache(maxsize=4096)
+def _packages_in(folder: str) -> frozenset[str]:
+    """Return the names of files and folders directly in `folder` that installed packages have put there: pip lists
+    them in a RECORD in the `.dist-info` of each package. Other files of the folder may be the user's own."""
+    names: set[str] = set()
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if name.endswith(".dist-info"):
+                record = Path(folder, name, "RECORD").read_text(encoding="utf-8", errors="replace")
+                names.update(line.lstrip('"').partition("/")[0].partition(",")[0] for line in record.splitlines())
+    return frozenset(names - {".."})
 
 
 #: Name → module that was loaded before any script ran. See `remember_libraries`.

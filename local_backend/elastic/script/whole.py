@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
 from typing import Any
 
@@ -44,22 +45,34 @@ class WholeSet:
     def update(self, outputs: Any, labels: Any) -> None:
         """Add the outputs and labels of a batch."""
         for metric in self._accumulating.values():
-            metric.update(outputs, labels)
+            metric.update(*((outputs, labels) if _takes_two(metric.update) else ((outputs, labels),)))
         if self._functions:
             self._batches.append((_detached(outputs), _detached(labels)))
 
-    def compute(self) -> dict[str, float]:
-        """Return the values by name. Raises EngineError for a value that is not one number."""
-        found: dict[str, float] = {}
+    def compute(self, known: Mapping[str, float]) -> dict[str, float]:
+        """Return the values by name, after the `known` values of other metrics. Raises EngineError for a value that is
+        not one number."""
+        found = dict(known)
         for name, metric in self._accumulating.items():
-            found.update(_named(name, metric.compute()))
+            _add(found, _named(name, metric.compute()))
             if callable(getattr(metric, "reset", None)):
                 metric.reset()
         if self._functions:
             outputs, labels = (joined([batch[i] for batch in self._batches]) for i in range(2))
             for name, function in self._functions.items():
-                found.update(_named(name, function(outputs, labels)))
+                _add(found, _named(name, function(outputs, labels)))
         return found
+
+
+def _takes_two(update: Callable[..., Any]) -> bool:
+    """Return whether `update` takes outputs and labels as two arguments. Metrics of Ignite take them as one pair."""
+    try:
+        inspect.signature(update).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # it has no signature
+    return True
 
 
 def name_of(metric: Any) -> str:
@@ -71,10 +84,15 @@ def by_name(metrics: Sequence[Any]) -> dict[str, Any]:
     """Return metrics by their names. A name that an earlier metric has gets a number, such as `<lambda>_2`."""
     found: dict[str, Any] = {}
     for metric in metrics:
-        name = name_of(metric)
-        names = chain([name], (f"{name}_{number}" for number in count(2)))
-        found[next(one for one in names if one not in found)] = metric
+        _add(found, {name_of(metric): metric})
     return found
+
+
+def _add(found: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add items. A name that is already there gets a number: two collections of metrics may have equal names."""
+    for name, value in more.items():
+        names = chain([name], (f"{name}_{number}" for number in count(2)))
+        found[next(one for one in names if one not in found)] = value
 
 
 def joined(parts: Sequence[Any]) -> Any:

@@ -456,7 +456,7 @@ class Trainer:
         )
         known = [result.correct for result in results if result.correct is not None]
         correct = sum(known) if known else None
-        values = {**mean_metrics(results), **whole.compute()}
+        values = whole.compute(mean_metrics(results))
         return BatchResult(0, sum(result.count for result in results), mean_loss(results), correct, values)
 
     def _test_batch(self, number_: int, count: int, batch: Any, whole: WholeSet | None = None) -> BatchResult:

@@ -1,0 +1,77 @@
+"""Tables that programs print while they train: a line with the names of the columns, then a line for each epoch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+#: Names of a first column that counts.
+EPOCHS, STEPS = frozenset({"epoch", "epochs"}), frozenset({"step", "steps", "iter", "iteration"})
+#: A cell: words with single spaces between them. Columns are separated by several spaces, tabs or lines.
+_CELL = re.compile(r"[^\s|│]{1,60}(?: [^\s|│]{1,60}){0,5}")
+_NAME = re.compile(r"[A-Za-z#][A-Za-z0-9_@./%()# -]*")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,20}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,3})?%?|[-+]?(?:nan|inf)")
+_ROW = re.compile(rb"[\s|]{0,40}[0-9]{1,9}[\s|]")
+_MOST_COLUMNS = 40
+
+Cell = tuple[str, int, int]
+
+
+class PrintedTable:
+    """The table that a program prints, if it prints one. Lines between its rows may be anything else."""
+
+    def __init__(self, is_metric: Callable[[str], bool]) -> None:
+        """`is_metric`: whether the name of a column is that of a metric."""
+        self._is_metric = is_metric
+        self._columns: list[Cell] = []
+        self._last = -1.0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a line has named columns."""
+        return bool(self._columns)
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether the rows are epochs; otherwise they are steps."""
+        return self.begun and self._columns[0][0].lower() in EPOCHS
+
+    def columns(self, text: str) -> list[Cell]:
+        """Return the names of columns in a line; an empty list if it has none."""
+        if not text.lstrip(" |│\t")[:4].lower().startswith(("epoc", "step", "iter")):
+            return []
+        cells = _cells(text)
+        names = [name for name, _, _ in cells]
+        named = 1 < len(names) <= _MOST_COLUMNS and names[0].lower() in EPOCHS | STEPS
+        return cells if named and all(map(_NAME.fullmatch, names)) and any(map(self._is_metric, names)) else []
+
+    def begin(self, text: str) -> bool:
+        """Return whether a line has the names of columns, and if so, expect rows below it."""
+        cells = self.columns(text)
+        if cells:
+            self._columns, self._last = cells, -1.0
+        return bool(cells)
+
+    def row(self, text: str) -> tuple[float, list[tuple[str, float]]] | None:
+        """Return the epoch or step of a row, and its metrics by name; None for any other line."""
+        cells = _cells(text) if self._columns else []
+        if not 1 < len(cells) <= len(self._columns) or not cells[0][0].isdecimal() or float(cells[0][0]) <= self._last:
+            return None
+        placed = list(zip(self._columns, cells, strict=True)) if len(cells) == len(self._columns) else [
+            (column, cell) for cell in cells for column in self._columns if column[1] == cell[1] or column[2] == cell[2]]
+        found = [(column[0], float(cell[0].rstrip("%"))) for column, cell in placed
+                 if self._is_metric(column[0]) and _NUMBER.fullmatch(cell[0])]
+        if not found:
+            return None
+        self._last = float(cells[0][0])
+        return self._last, found
+
+
+def may_be_row(line: bytes) -> bool:
+    """Return whether a line begins as a row of a table does."""
+    return _ROW.match(line) is not None
+
+
+def _cells(text: str) -> list[Cell]:
+    """Return the cells of a line, each with the positions of its first and its last character."""
+    return [(found[0], found.start(), found.end()) for found in _CELL.finditer(text)]
