@@ -117,6 +117,15 @@ def _forks_servers() -> None:
     backend._launch = forked
 
 
+def _share_a_key() -> None:
+    """Give one key to all forked servers: each search for one takes 0.1 s. The id of a key is made by each server, so a
+    token is still valid for one server only."""
+    from local_backend import signing
+
+    key = signing.generate_private_key(65537, signing._BITS)
+    signing.generate_private_key = lambda *_: key
+
+
 def _fork_modules(modules: Sequence[str]) -> None:
     """Let a server of this process get its runners, and perhaps its nursery, from the connections after its streams."""
     global _modules
@@ -166,6 +175,7 @@ def main() -> None:
     if "servers" in sys.argv:
         for name in OF_SERVERS:
             importlib.import_module(name)
+        _share_a_key()
         _forks_servers()
     gc.collect()
     gc.freeze()

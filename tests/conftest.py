@@ -43,6 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.markexpr = "integration and not slow"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import the many modules without a test of the tier `integration` when only these are asked for."""
+    if config.option.markexpr != "integration and not slow" or not collection_path.match("test_*.py"):
+        return None
+    sources = [path for path in (collection_path, collection_path.with_name("conftest.py")) if path.exists()]
+    return None if any(b"mark.integration" in path.read_bytes() for path in sources) else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the folders with the longest tests first: the last tests are short, so all workers end at the same time."""
     items.sort(key=lambda item: LONG.index(folder) if (folder := item.path.parent.name) in LONG else len(LONG))

@@ -109,7 +109,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     for name, program in (("dlicmd", "dlicmd.cli"), ("local-backend", "local_backend.cli")):
         (tools / name).write_text(f"#!{sys.executable}\nimport sys\nfrom {program} import main\nsys.exit(main())\n")
         (tools / name).chmod(0o700)
-    user = User(folder / "home")
+    user = User(folder / "home").warm()
     user.environment |= {"DLI_SLOTS": "4", "PATH": f"{tools}:{os.environ['PATH']}"}
     yield user
     user.close()

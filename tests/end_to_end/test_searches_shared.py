@@ -36,14 +36,14 @@ class Samples(Dataset):
         if not self.fast:
             self.fast = any(os.path.exists(os.path.join(os.environ["GO"], name))
                             for name in (os.environ.get("SUBID", "job"), "all"))
-            time.sleep(0 if self.fast else 0.3)
+            time.sleep(0 if self.fast else 0.4)
         return torch.randn(8) + i % 3, i % 3
 
 params = json.load(open("config.json")) if os.path.exists("config.json") else {"rate": 0.1}
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=params["rate"])
-FabricModel(model, lambda: (Samples(1000), Samples(20)), nn.functional.cross_entropy, optimizer).train(
+FabricModel(model, lambda: (Samples(500), Samples(20)), nn.functional.cross_entropy, optimizer).train(
     int(params.get("epochs", 1)), 4, 4)
 """
 RUNGS = {"algorithm": "Hyperband", "resume": True, "algoParams": [

@@ -78,7 +78,7 @@ def test_running_jobs_survive_the_death_of_the_nursery(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_an_idle_nursery_ends_and_the_next_job_still_runs(tmp_path: Path) -> None:
-    with bench(tmp_path, forked=False, nursery_idle=0.2) as one:
+    with bench(tmp_path, nursery_idle=0.2) as one:
         for _ in range(2):
             job = one.submit("import sys\nprint('torch' in sys.modules)\n")
             assert one.wait(job).state == FINISHED
@@ -102,7 +102,7 @@ def test_a_nursery_that_stops_answering_is_killed_and_jobs_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starter, "FORK_PATIENCE", 0.5)
-    with bench(tmp_path, forked=False, nursery_idle=600.0) as one:
+    with bench(tmp_path, nursery_idle=600.0) as one:
         stuck = ready_pid(one)
         os.kill(stuck, signal.SIGSTOP)
         jobs = [one.submit("print('here')") for _ in range(3)]

@@ -236,11 +236,11 @@ WEIGHTS_ONLY = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
 @pytest.mark.integration
 @pytest.mark.parametrize(("variables", "expected"), [({}, FINISHED), (WEIGHTS_ONLY, ERROR)])
 def test_torch_load_reads_python_objects_unless_the_job_forbids_it(
-    backend: Bench, variables: dict[str, str], expected: str,
+    warm: Bench, variables: dict[str, str], expected: str,
 ) -> None:
-    job = backend.submit(textwrap.dedent("""
+    job = warm.submit(textwrap.dedent("""
         import argparse, torch
         torch.save({"args": argparse.Namespace(lr=0.1), "model": torch.nn.Linear(1, 1)}, "whole.pt")
         print(torch.load("whole.pt")["args"].lr)
     """), variables=variables)
-    assert backend.wait(job).state == expected
+    assert warm.wait(job).state == expected

@@ -34,7 +34,7 @@ class Samples(Dataset):
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
 FabricModel(model, lambda: (Samples(), Samples()), nn.functional.cross_entropy,
-            torch.optim.AdamW(model.parameters(), lr=0.01)).train(EPOCHS, 4, 4, validation_freq=1)
+            torch.optim.AdamW(model.parameters(), lr=0.01)).train(60, 4, 4, validation_freq=1)
 print("digest", hashlib.sha256(b"".join(t.numpy().tobytes() for t in model.state_dict().values())).hexdigest())
 """
 
@@ -56,9 +56,9 @@ def slots_of(one: Bench, job: str) -> int:
     return len(json.loads(one.row(job).slots or "[]"))
 
 
-def train(one: Bench, epochs: int) -> str:
+def train(one: Bench, workers: int) -> str:
     return one.submit(
-        TRAIN.replace("EPOCHS", str(epochs)), framework="edtPyTorch", elastic=True, num_worker=4,
+        TRAIN, framework="edtPyTorch", elastic=True, num_worker=workers,
         attributes={"snapshot_seconds": "3600", "hang_seconds": "120"})
 
 
@@ -68,10 +68,10 @@ def digest(one: Bench, job: str) -> str:
 
 
 def test_a_training_shrinks_for_a_burst_and_grows_back_with_the_same_result(backend: Bench) -> None:
-    expected = digest(backend, train(backend, 60))
+    expected = digest(backend, train(backend, 1))
     service = serve(backend, least=1, most=4)
     eventually(lambda: backend.told(service, wire.READY_KERNELS) == 1, "the service is ready")
-    job = train(backend, 60)
+    job = train(backend, 4)
     for _ in range(2):
         eventually(lambda: slots_of(backend, job) == 3, "the training has all slots that the service does not want")
         eventually(lambda: backend.told(service, wire.READY_KERNELS) == 1, "the burst is over")

@@ -82,7 +82,7 @@ def test_a_job_without_a_nursery_keeps_its_engine_when_another_server_starts(tmp
     with host_bench(tmp_path / "home", nursery_idle=0.0) as (host, one):
         host.kill()
         host.start(path)
-        job = one.submit(TRAIN, framework="edtPyTorch", elastic=True, num_worker=2)
+        job = one.submit(TRAIN, framework="edtPyTorch", elastic=True, num_worker=1)
         folder = one.paths(job).code(one.row(job).workload)
         eventually((folder / "rows").exists, "the job trains")
         host.kill()

@@ -193,7 +193,7 @@ def test_an_elastic_training_uses_the_packages_of_its_user(
 ) -> None:
     python = installed(warm, argument, wheels, "one")
     (python.packages / "mine.pth").touch()  # no process is forked from the nursery
-    job = warm.submit(TRAINING, framework="edtPyTorch", elastic=True, num_worker=2, arguments=(argument,),
+    job = warm.submit(TRAINING, framework="edtPyTorch", elastic=True, num_worker=1, arguments=(argument,),
                       creator=argument)
     row = warm.wait(job)
     error = warm.output(job, "stderr", "task0")
