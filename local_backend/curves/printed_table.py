@@ -58,7 +58,8 @@ class PrintedTable:
         if not 1 < len(cells) <= len(self._columns) or not cells[0][0].isdecimal() or float(cells[0][0]) <= self._last:
             return None
         placed = list(zip(self._columns, cells, strict=True)) if len(cells) == len(self._columns) else [
-            (column, cell) for cell in cells for column in self._columns if column[1] == cell[1] or column[2] == cell[2]]
+            (column, cell) for cell in cells for column in self._columns
+            if column[1] == cell[1] or column[2] == cell[2]]
         found = [(column[0], float(cell[0].rstrip("%"))) for column, cell in placed
                  if self._is_metric(column[0]) and _NUMBER.fullmatch(cell[0])]
         if not found:
