@@ -37,7 +37,8 @@ def test_a_group_has_the_mean_of_its_curves_and_a_band(live: Live, four: list[st
     error = drawn(live, four, "&group=param.lr&spread=error")[1]
     assert error["y"] == [3.0, 2.0] and error["low"] == pytest.approx([2.0, 1.0])
     both = drawn(live, four, "&group=param.lr&group=param.seed")
-    assert [one["name"] for one in both] == ["lr=0.02, seed=1 (1 run)", "lr=0.1, seed=1 (1 run)", "lr=0.1, seed=2 (1 run)"]
+    assert [one["name"] for one in both] == [
+        "lr=0.02, seed=1 (1 run)", "lr=0.1, seed=1 (1 run)", "lr=0.1, seed=2 (1 run)"]
 
 
 def test_a_curve_counts_between_its_first_and_its_last_point_alone(live: Live, four: list[str]) -> None:
@@ -55,8 +56,9 @@ def test_groups_are_offered_by_values_that_several_runs_share(live: Live, four: 
 
 def test_a_table_has_the_distribution_of_each_group(live: Live, four: list[str]) -> None:
     page = get(live, f"{COMPARE}?{query(four)}&group=param.lr")
+    table = page.text.partition('id="groups"')[2]
     lines = [" ".join(re.sub(r"<[^>]*>", " ", row).split())
-             for row in re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", page.text.partition('id="groups"')[2], re.DOTALL)]
+             for row in re.findall(r'<tr><th scope="row">(.*?)</tr>', table, re.DOTALL)]
     assert lines[:2] == ["lr=0.02 2 1 with values 8 8 8 8 8 8", "lr=0.1 2 1.5 ★ 1 1.25 1.5 1.75 2"]
     chart = re.search(r'data-chart="([^"]*metric=loss)"', page.text)
     assert chart and "group=param.lr" in chart[1]
