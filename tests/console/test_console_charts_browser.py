@@ -98,3 +98,19 @@ def test_charts_beside_the_table_follow_its_search(live: Live, tab: Tab) -> None
     tab.locator("[data-eye]").first.press("Enter")
     expect(tab.locator(".chart .u-legend .u-off")).to_have_count(1)
     tab.wait_for_url("**find=lr%3D0.1&charts=1")
+
+
+def test_many_charts_are_found_by_name(live: Live, tab: Tab, three: list[str]) -> None:
+    from playwright.sync_api import expect
+
+    for run in three:
+        record(live, run, **{f"norm/layer{number}": [1.0, 2.0] for number in range(8)})
+    tab.goto(address(live, f"/compare?{'&'.join(f'id={one}' for one in three)}"))
+    charts = tab.locator(".chart:visible")
+    expect(charts).to_have_count(8)
+    tab.get_by_label("Find charts by name").fill("LAYER3")
+    expect(charts).to_have_count(1)
+    expect(charts).to_have_attribute("aria-label", "norm/layer3")
+    tab.goto(address(live, f"/{three[0]}"))
+    tab.get_by_label("Find charts by name").press_sequentially("layer7")
+    expect(tab.locator(".chart[data-axes]:visible")).to_have_count(1)

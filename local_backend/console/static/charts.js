@@ -380,6 +380,7 @@
 
   function find() {
     shown();
+    narrow();
     for (const node of document.querySelectorAll("[data-chart]")) if (!charts.has(node)) charts.set(node, new Chart(node));
   }
   document.addEventListener("theme", redraw);
@@ -397,7 +398,14 @@
     localStorage.setItem("dlicmd-across", across);
     all((chart) => { if (chart.node.dataset.axes !== undefined) chart.turn(); });
   });
+  // Shows the charts whose names contain the text of a field.
+  function narrow() {
+    const text = document.querySelector("[data-narrow]")?.value.toLowerCase() ?? "";
+    for (const node of document.querySelectorAll("[data-axes]")) node.closest("section").hidden = !node.getAttribute("aria-label").toLowerCase().includes(text);
+  }
+  document.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.dataset.narrow !== undefined) event.preventDefault(); });
   document.addEventListener("input", (event) => {
+    if (event.target.dataset.narrow !== undefined) narrow();
     if (event.target.dataset.smooth === undefined) return;
     smoothing = Number(event.target.value);
     event.target.nextElementSibling.value = smoothing;
