@@ -49,8 +49,10 @@ def test_an_eye_hides_a_run_in_all_charts_of_the_tab(live: Live, tab: Tab, three
     expect(tab.locator(f"[data-eye='{three[0]}']")).to_have_attribute("aria-pressed", "false")
     tab.get_by_role("button", name="Log scale: loss").press("Enter")
     expect(off).to_have_count(2)
-    tab.locator(f"[data-eye='{three[0]}']").press("Enter")
+    tab.locator(f"[data-eye='{three[1]}']").press("Enter")
+    tab.get_by_role("button", name="Show all runs").press("Enter")
     expect(off).to_have_count(0)
+    expect(tab.locator("[data-eyes]")).to_be_hidden()
 
 
 def test_a_chart_is_saved_as_a_picture_and_as_a_table(live: Live, tab: Tab, three: list[str], tmp_path: Path) -> None:

@@ -376,6 +376,7 @@
     for (const node of document.querySelectorAll("[data-across]")) node.value = across;
     for (const node of document.querySelectorAll("[data-smooth]")) node.nextElementSibling.value = node.value = smoothing;
     for (const node of document.querySelectorAll("[data-eye]")) node.setAttribute("aria-pressed", !unseen.has(node.dataset.eye));
+    for (const node of document.querySelectorAll("[data-eyes]")) node.hidden = !document.querySelector("[data-eye][aria-pressed=false]");
   }
 
   function find() {
@@ -386,8 +387,9 @@
   document.addEventListener("theme", redraw);
   document.addEventListener("click", ({ target }) => {
     const eye = target.closest("button[data-eye]")?.dataset.eye;
-    if (!eye) return;
-    turn(unseen, eye);
+    if (eye) turn(unseen, eye);
+    else if (target.dataset.eyes !== undefined) unseen.clear();
+    else return;
     keep(sessionStorage, "dlicmd-unseen", unseen);
     shown();
     all((chart) => chart.eye());
