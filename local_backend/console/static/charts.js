@@ -78,7 +78,7 @@
       this.details.addEventListener("toggle", () => this.tabulate());
       this.plot.addEventListener("keydown", (event) => this.key(event));
       for (const name of (node.dataset.live || "").split(",").filter(Boolean)) {
-        document.body.addEventListener(name, () => { if (this.seen && node.isConnected && !document.hidden) this.load(); });
+        document.body.addEventListener(name, () => { if (this.seen && node.isConnected && !document.hidden && Date.now() >= this.due) this.load(); });
       }
       new ResizeObserver(() => { if (this.u) requestAnimationFrame(() => this.size()); }).observe(node);
       sight.observe(node);
@@ -109,6 +109,7 @@
     }
 
     async fetched() {
+      this.due = Date.now() + 1000 * (this.node.dataset.pause ?? 0);
       let answer;
       try {
         answer = await fetch(this.url(), { headers: { "HX-Request": "true" }, credentials: "same-origin" });
