@@ -216,9 +216,12 @@ VERBS: tuple[Verb, ...] = (
         ("dlicmd plot last", "draw the losses of your newest job"),
         ("dlicmd plot 7 9 --metric val_accuracy", "draw 2 jobs in one chart"),
         ("dlicmd plot last --resources", "draw the CPU cores, the memory and the GPUs in use"),
+        ("dlicmd plot 7 8 9 --group lr", "draw the mean of the jobs with the same learning rate"),
     ), 1, MANY, MANY, own=(
         _own("--metric", Form.TEXT, "metric to draw; repeatable; default: the losses", "NAME", multiple=True),
         _own("--resources", Form.FLAG, "the CPU cores, the memory and the GPUs in use, in place of metrics"),
+        _own("--group", Form.TEXT, "draw the mean of the jobs with the same value of a parameter; repeatable", "NAME",
+             multiple=True),
         _own("--export", Form.TEXT, "write the points to a file that ends with .csv or .parquet", "FILE"),
     )),
     Verb("why", "--exec-why", "ID", "show why a job waits, runs or failed, and what to do", (

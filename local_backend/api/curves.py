@@ -42,8 +42,8 @@ def curves(
     start: Annotated[float | None, Query(alias=wire.FROM, description="with `width`: the first step")] = None,
     stop: Annotated[float | None, Query(alias=wire.TO, description="with `width`: the last step")] = None,
     axis: Annotated[str, Query(
-        description="with `width`: `step`, or `time` for points with epoch seconds in place of steps; `from` and `to` "
-        "are then epoch seconds, too",
+        description="with `width`: `step`; `time` for points with epoch seconds in place of steps; `elapsed` for those "
+        "with seconds since the start of the exec. `from` and `to` are places on the same axis",
     )] = STEP_AXIS,
 ) -> JsonAnswer[Curves]:
     """Return the metrics that the program records, or that the server finds in its files and its output. Of a long
@@ -71,7 +71,7 @@ def resources(
         description="number of columns of pixels, as of curves; not together with `since`")] = None,
     start: Annotated[float | None, Query(alias=wire.FROM, description="with `width`: the first second")] = None,
     stop: Annotated[float | None, Query(alias=wire.TO, description="with `width`: the last second")] = None,
-    axis: Annotated[str, Query(description="with `width`: `step`, or `time`, as of curves")] = STEP_AXIS,
+    axis: Annotated[str, Query(description="with `width`: `step`, `time` or `elapsed`, as of curves")] = STEP_AXIS,
 ) -> JsonAnswer[Curves]:
     """Return the CPU cores (`cpu`) and the resident memory (`memory`) that the processes of an exec used, and the use
     of its GPUs (`gpu`, `gpu-memory`), over the seconds since it first ran. An exec with several processes or GPUs has

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -14,22 +15,20 @@ from dlicmd.contract.submission_values import PROGRAM
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.bulk import bulk
 from local_backend.api.depends import TheCaller, TheServices
-from local_backend.console import places
+from local_backend.console import compare_groups, places
+from local_backend.console.compare_groups import GroupQuery, TheGroups
 from local_backend.console.rendering import HEADERS, now, page, shown_duration
 from local_backend.console.route import router as pages
-from local_backend.console.run_curves import DEATHS, coordinates, step_label
+from local_backend.console.run_curves import DEATHS, across, coordinates, look
 from local_backend.errors import Invalid
 from local_backend.run_values import amount
 from local_backend.services.comparisons import ComparedMetric, ComparedValues, Values
-from local_backend.services.curves import STEP_AXIS, TIME_AXIS, StepWindow
+from local_backend.services.curves import STEP_AXIS, StepWindow
 from local_backend.services.load import READING
 from local_backend.store.execs import ExecRow
 
 router = pages()
 COMPARE = f"{places.RUNS}/compare"
-#: Number of colors of curves. The next runs have them again, with dashes.
-COLORS = 8
-
 #: Minimum number of runs, and maximum numbers of parameters and of other metrics, of the parallel coordinates.
 _LEAST_LINES, _MOST_PARAMETERS, _MOST_METRICS = 3, 10, 3
 #: An axis whose largest value is so many times its smallest one is logarithmic.
@@ -41,14 +40,37 @@ _WORDS = {wire.NUM_WORKER: "workers"}
 Ids = Annotated[list[str], Query(alias="id")]
 
 
+@dataclass(frozen=True)
+class CompareAddress:
+    """What the page shows; the query of its address."""
+
+    ids: Sequence[str]
+    groups: GroupQuery
+    #: Whether equal values are shown, too.
+    everything: bool
+    #: The chosen metric, "" for the default.
+    by: str
+
+    @property
+    def runs(self) -> list[tuple[str, str]]:
+        """The part of the query with the runs."""
+        return [("id", one) for one in self.ids]
+
+    def link(self, **changes: Any) -> str:
+        """Return the path of the page after changes."""
+        one = replace(self, **changes)
+        more = [*one.groups.pairs, *([("equal", "1")] if one.everything else []), *([("by", one.by)] if one.by else [])]
+        return f"{COMPARE}?{urlencode([*one.runs, *more])}"
+
+
 @router.get(COMPARE)
 @bulk(READING, stream=False)
 def compare(
-    *, request: Request, services: TheServices, caller: TheCaller, ids: Ids = [], everything: Annotated[  # noqa: B006
-        str, Query(alias="equal")] = "", by: str = "",
+    *, request: Request, services: TheServices, caller: TheCaller, groups: TheGroups, ids: Ids = [],  # noqa: B006
+    everything: Annotated[str, Query(alias="equal")] = "", by: str = "",
 ) -> Response:
-    """Show the metrics and the values of the submissions; `by` is the metric of the parallel coordinates, by
-    default the first that most runs have. The page loads the code when it comes into view."""
+    """Show the metrics and the values of the submissions; `by` is the metric of the parallel coordinates and of the
+    groups, by default the first that most runs have. The page loads the code when it comes into view."""
     try:
         rows = services.comparisons.rows(caller, ids)
     except Invalid as problem:
@@ -58,15 +80,17 @@ def compare(
     tables = {"Parameters": values.parameters, "Options": options, "Environment": values.environment,
               "Run details": _details(rows)}
     shown = {title: found if everything else _different(found) for title, found in tables.items()}
-    query = urlencode([("id", row.id) for row in rows])
     metrics = services.comparisons.metrics(rows)
     results = _results(metrics) if len(rows) >= _LEAST_LINES and _inputs(values) else []
     chosen = next((one for one in results if one.name == by), None) or max(results, key=_count, default=None)
-    return page(request, "compare.html", problem="", rows=rows, tables=shown, query=query, everything=bool(everything),
-                place=COMPARE, metrics=metrics, charts=[one for one in metrics if not _is_without_deaths(one)],
+    address = CompareAddress([row.id for row in rows], groups, bool(everything), by)
+    return page(request, "compare.html", problem="", rows=rows, tables=shown, address=address,
+                query=urlencode(address.runs), drawn=urlencode([*address.runs, *groups.pairs]), place=COMPARE,
+                metrics=metrics, charts=[one for one in metrics if not _is_without_deaths(one)],
                 hidden=sum(map(len, tables.values())) - sum(map(len, shown.values())),
                 results=[one.name for one in results], chosen=chosen and chosen.name,
-                without=len(rows) - _count(chosen) if chosen else 0)
+                without=len(rows) - _count(chosen) if chosen else 0,
+                **compare_groups.shown(rows, groups, metrics, chosen))
 
 
 @router.get(f"{COMPARE}/parts/code")
@@ -97,6 +121,7 @@ def curves(
     request: Request,
     services: TheServices,
     caller: TheCaller,
+    groups: TheGroups,
     ids: Ids,
     metric: str,
     width: int,
@@ -104,17 +129,17 @@ def curves(
     stop: Annotated[float | None, Query(alias="to")] = None,
     axis: str = STEP_AXIS,
 ) -> Response:
-    """Return the curves of a metric as charts.js draws them."""
+    """Return the curves of a metric as charts.js draws them: of each run, or of each group of runs."""
     rows = services.comparisons.rows(caller, ids)
-    found = services.comparisons.curve(rows, metric, StepWindow(width, start, stop, axis))
+    window = StepWindow(width, start, stop, axis)
+    if groups.names:
+        return JsonAnswer(compare_groups.chart(services, rows, groups, metric, window), headers=HEADERS)
+    found = services.comparisons.curve(rows, metric, window)
     numbers = {row.id: number for number, row in enumerate(rows)}
-    series = [{
-        "name": f"{row.app_name} ({row.id})", "color": numbers[row.id] % COLORS + 1,
-        "dash": numbers[row.id] // COLORS % 2 == 1,
-        **coordinates(curve.points),
-    } for row, curve in found]
-    label = "seconds since the start" if axis == TIME_AXIS else step_label(curve for _, curve in found)
-    return JsonAnswer({"x": {"label": label, "kind": "number"}, "y": {"label": ""}, "series": series,
+    series = [{"name": f"{row.app_name} ({row.id})", "run": row.id, **look(numbers[row.id]),
+               **coordinates(curve.points)} for row, curve in found]
+    units = (curve.step_unit for _, curve in found)
+    return JsonAnswer({"x": across(axis, units), "y": {"label": ""}, "series": series,
                        "left": sum(curve.left for _, curve in found)}, headers=HEADERS)
 
 

@@ -16,12 +16,16 @@ from local_backend.console.rendering import HEADERS
 from local_backend.console.route import router as pages
 from local_backend.curves.file import Point
 from local_backend.curves.model import OF_RUN, RESOURCES, STEP, value_unit
-from local_backend.services.curves import STEP_AXIS, TIME_AXIS, DrawnCurve, StepWindow
+from local_backend.services.curves import ELAPSED_AXIS, STEP_AXIS, TIME_AXIS, DrawnCurve, StepWindow
 from local_backend.services.load import READING
 
 router = pages()
 _, WORKERS, DEATHS = OF_RUN
 _GIB = 1 << 30
+#: Label of an axis with the seconds of each run.
+_SINCE_START = "seconds since the start"
+#: Number of colors of curves. The next curves have them again, with dashes.
+_COLORS = 8
 
 
 @router.get(places.RUNS + "/{run}/curves")
@@ -66,8 +70,8 @@ def resources(
     # From 0, so that a full core does not look like an idle one.
     chart = _chart(shown, axis) | {
         "y": {"label": "GiB" if unit == "bytes" else unit.replace("gpus", "GPUs"), "zero": True}}
-    if axis != TIME_AXIS:
-        chart["x"]["label"] = "seconds since the start"
+    if axis == STEP_AXIS:  # its points are seconds
+        chart["x"] = across(ELAPSED_AXIS, ())
     for one in chart["series"]:
         one["name"] = one["name"].removeprefix(kind).strip() or ("all together" if len(shown) > 1 else kind)
         if unit == "bytes":
@@ -78,9 +82,8 @@ def resources(
 def _chart(curves: list[DrawnCurve], axis: str) -> dict[str, Any]:
     """Return curves as the object that charts.js draws."""
     deaths = next((curve for curve in curves if curve.name == DEATHS), None)
-    is_time = axis == TIME_AXIS
     return {
-        "x": {"label": "time" if is_time else step_label(curves), "kind": "time" if is_time else "number"},
+        "x": across(axis, (curve.step_unit for curve in curves)),
         "y": {"label": ""},
         "series": [{"name": curve.name, **coordinates(curve.points), "step": curve.name in (WORKERS, DEATHS)}
                    for curve in curves if curve is not deaths],
@@ -89,9 +92,17 @@ def _chart(curves: list[DrawnCurve], axis: str) -> dict[str, Any]:
     }
 
 
-def step_label(curves: Iterable[DrawnCurve]) -> str:
-    """Return the unit of the steps of curves: all units, if they differ."""
-    return " or ".join(sorted({curve.step_unit for curve in curves})) or STEP
+def across(axis: str, step_units: Iterable[str]) -> dict[str, str]:
+    """Return the axis of a chart. The label of steps names all units of the curves."""
+    if axis == TIME_AXIS:
+        return {"label": "time", "kind": "time"}
+    is_elapsed = axis == ELAPSED_AXIS
+    return {"label": _SINCE_START if is_elapsed else " or ".join(sorted(set(step_units))) or STEP, "kind": "number"}
+
+
+def look(number: int) -> dict[str, Any]:
+    """Return the color of a curve by its number, and whether it is dashed."""
+    return {"color": number % _COLORS + 1, "dash": number // _COLORS % 2 == 1}
 
 
 def coordinates(points: Iterable[Point]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+from zlib import crc32
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -97,7 +98,20 @@ def _found(services: Services, caller: Caller, query: RunsQuery) -> dict[str, An
     return {"query": query, "lines": lines, "total": total, "counts": states_with_counts, "problem": problem,
             "size": SIZE, "part": PART, "act": ACT, "choice": CHOICE, "saved": VIEWS, "csv": runs_csv.CSV,
             "csv_most": runs_csv.MOST, "columns": columns, "main": MAIN, "mixed": mixed, "live": query.live(columns),
-            "empty": _empty(query, unknown), "parameter": PARAMETER}
+            "charts": _charts(lines, columns) if query.charts else [],
+            "active": not all(view.row.terminal for view in views), "empty": _empty(query, unknown),
+            "parameter": PARAMETER}
+
+
+def _charts(lines: Sequence[RunLine], columns: Sequence[ValueName]) -> list[tuple[str, str, str]]:
+    """Return the metrics of the columns that the listed runs have: an id that changes with the runs, the name, and the
+    address of the chart. The column of a main metric has a chart for each metric that stands for it."""
+    names = dict.fromkeys(line.main.get(column, column.name) for column in columns if column.kind == METRIC
+                          for line in lines if line.values.get(column) is not None)
+    ids = urlencode([("id", line.id) for line in lines])
+    place = f"{places.RUNS}/compare/curves?{ids}&" if len(lines) > 1 else f"{places.RUNS}/{ids[3:]}/curves?"
+    return [(f"chart-{crc32(f'{ids} {name}'.encode()):x}", name, place + urlencode({"metric": name}))
+            for name in names]
 
 
 def _empty(query: RunsQuery, unknown: ValueName | None) -> str:

@@ -45,6 +45,8 @@ class RunsQuery:
     columns: tuple[ValueName, ...] = ()
     #: The columns of values that the page shows without a choice.
     shown: tuple[ValueName, ...] = ()
+    #: Whether charts of the metrics are beside the table.
+    charts: bool = False
 
     def text(self, **changes: Any) -> str:
         """Return the query of the address after changes. A change other than that of the page leads to the first
@@ -54,6 +56,7 @@ class RunsQuery:
             "find": one.find, "state": one.state, "favorites": "1" * one.favorites, "all": "1" * one.everyone,
             "sort": one.sort if one.sort != "id" else "", "back": "1" * one.back,
             "page": str(one.number) if one.number > 1 else "", "column": [str(name) for name in one.columns],
+            "charts": "1" * one.charts,
         }
         return urlencode({name: value for name, value in values.items() if value}, doseq=True)
 
@@ -117,12 +120,12 @@ def query_of(
     *, find: Annotated[str, Query()] = "", state: str = "", favorites: str = "", everyone: Annotated[
         str, Query(alias="all")] = "", sort: str = "id", back: str = "",
     number: Annotated[str, Query(alias="page")] = "1", column: Annotated[Sequence[str], Query()] = (),
-    shown: Annotated[Sequence[str], Query()] = (),
+    shown: Annotated[Sequence[str], Query()] = (), charts: str = "",
 ) -> RunsQuery:
     """Return the query of an address. Impossible values are left out, so that an old link still leads to the table."""
     whole = int(number) if number.isascii() and number.isdigit() and len(number) < 8 else 1
     return RunsQuery(find, state, favorites == "1", everyone == "1", _sort(sort), back == "1",
-                     min(max(1, whole), MOST_PAGE), columns_named(column), columns_named(shown))
+                     min(max(1, whole), MOST_PAGE), columns_named(column), columns_named(shown), charts == "1")
 
 
 TheQuery = Annotated[RunsQuery, Depends(query_of)]
@@ -132,7 +135,7 @@ def query_in(text: str) -> RunsQuery:
     """Return the query of a text."""
     found = parse_qs(text)
     names = {"find": "find", "state": "state", "favorites": "favorites", "all": "everyone", "sort": "sort",
-             "back": "back", "page": "number"}
+             "back": "back", "page": "number", "charts": "charts"}
     return query_of(**{names[name]: values[-1] for name, values in found.items() if name in names},
                     column=found.get("column", ()), shown=found.get("shown", ()))
 

@@ -8,21 +8,26 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlicmd.contract import code_changes, metric_names, wire
+from dlicmd.contract import code_changes, curve_groups, metric_names, wire
+from dlicmd.contract.curve_groups import SPREADS, GroupPoint
 from dlicmd.contract.submission_values import PROGRAM, asked
 from local_backend import limited_work
+from local_backend.curves.columns import MOST_WIDTH
 from local_backend.curves.file import Point
 from local_backend.curves.model import OF_RUN
 from local_backend.errors import Invalid
 from local_backend.limited_work import LimitExceeded, WorkLimits
 from local_backend.services.access import Caller
-from local_backend.services.curves import TIME_AXIS, CurveService, DrawnCurve, StepWindow
+from local_backend.services.curves import CurveService, DrawnCurve, StepWindow
+from local_backend.services.exec_groups import ExecGroup
 from local_backend.services.execs import ExecService
 from local_backend.services.submitted_code import MOST_READ, CodeReader, CodeService, ListedFile
 from local_backend.store.execs import ExecRow
 
 #: Maximum number of compared execs.
 MOST = 50
+#: Columns of a curve of a group, for each column of its chart: the mean needs more points than a picture.
+_FINE = 4
 #: Columns that keep the best and the last value of a curve.
 _FEW = 1
 _VARIABLE = "--msd-env"
@@ -73,6 +78,18 @@ class ComparedFile:
 
 
 @dataclass(frozen=True)
+class GroupCurve:
+    """The mean of a metric of a group of execs, and the band around it. `count` of these execs have the metric; `left`
+    of their values are not finite."""
+
+    group: ExecGroup
+    points: Sequence[GroupPoint]
+    step_units: Sequence[str]
+    count: int
+    left: int
+
+
+@dataclass(frozen=True)
 class ComparisonService:
     """Compares execs."""
 
@@ -110,14 +127,29 @@ class ComparisonService:
         return [_metric(name, [one.get(name) for one in found]) for name in names]
 
     def curve(self, rows: Sequence[ExecRow], metric: str, window: StepWindow) -> list[tuple[ExecRow, DrawnCurve]]:
-        """Return the curve of a metric of each exec that has it. The times of a window and of its points are seconds
-        since the start of each exec. Raises Invalid, StorageFailed."""
+        """Return the curve of a metric of each exec that has it. Raises Invalid, StorageFailed."""
         found = []
         for row in rows:
-            begin = (row.start_time or row.create_time) if window.axis == TIME_AXIS else 0.0
-            curves = self.curves.drawn(row, [metric], window.later(begin))
-            found += [(row, replace(curve, points=[(place - begin, value, at) for place, value, at in curve.points]))
-                      for curve in curves if curve.name == metric][:1]
+            curves = self.curves.drawn(row, [metric], window)
+            found += [(row, curve) for curve in curves if curve.name == metric][:1]
+        return found
+
+    def group_curves(
+        self, groups: Sequence[ExecGroup], metric: str, window: StepWindow, spread: str
+    ) -> list[GroupCurve]:
+        """Return the mean of a metric of each group that has it. Raises Invalid (`query.number`,
+        `query.value`), StorageFailed."""
+        if spread not in SPREADS:
+            raise Invalid("query.value", f"spread: {spread[:40]!r} is none of {', '.join(SPREADS)}")
+        fine = replace(window, width=min(window.width * _FINE, MOST_WIDTH)) if window.width > 0 else window
+        found = []
+        for group in groups:
+            curves = [curve for _, curve in self.curve(group.rows, metric, fine)]
+            lines = [[(place, value) for place, value, _ in curve.points] for curve in curves]
+            points = curve_groups.combined(lines, window.width, spread)
+            if curves:
+                found.append(GroupCurve(group, points, [curve.step_unit for curve in curves], len(curves),
+                                        sum(curve.left for curve in curves)))
         return found
 
     def files(self, caller: Caller, rows: Sequence[ExecRow]) -> list[ComparedFile]:

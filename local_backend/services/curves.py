@@ -16,25 +16,25 @@ from local_backend.errors import Invalid, StorageFailed
 from local_backend.services.execs import ExecService
 from local_backend.store.execs import ExecRow
 
-#: Axes over which curves are drawn.
-STEP_AXIS, TIME_AXIS = AXES = ("step", "time")
+#: Axes over which curves are drawn: steps, epoch seconds, and seconds since the start of the exec.
+STEP_AXIS, TIME_AXIS, ELAPSED_AXIS = AXES = ("step", "time", "elapsed")
 #: Seconds between points of the same time, so that each point has its own position on the axis.
 _APART = 1e-6
 
 
 @dataclass(frozen=True)
 class StepWindow:
-    """A part of the steps, or of the times in epoch seconds, and the number of columns of pixels to draw it in."""
+    """A part of the axis, and the number of columns of pixels to draw it in."""
 
     width: int
     start: float | None = None
     stop: float | None = None
     axis: str = STEP_AXIS
 
-    def later(self, by: float) -> StepWindow:
-        """Return the window moved on its axis."""
-        start, stop = (None if one is None else one + by for one in (self.start, self.stop))
-        return replace(self, start=start, stop=stop)
+    def in_time(self, begin: float) -> StepWindow:
+        """Return the window of an exec that began then, over epoch seconds in place of elapsed seconds."""
+        start, stop = (None if one is None else one + begin for one in (self.start, self.stop))
+        return replace(self, start=start, stop=stop, axis=TIME_AXIS)
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class CurveService:
         """Return the curves of an exec: those named in `metrics`, or all. Raises StorageFailed, Invalid
         (`query.number`, `query.value`)."""
         _check(window)
+        if window.axis == ELAPSED_AXIS:
+            begin = row.start_time or row.create_time
+            return [replace(curve, points=[(place - begin, value, at) for place, value, at in curve.points])
+                    for curve in self._over_time(row, metrics, window.in_time(begin))]
         if window.axis == TIME_AXIS:
             return self._over_time(row, metrics, window)
         reader = self._reader(row)
@@ -98,7 +102,7 @@ class CurveService:
         """Return the CPU cores and the memory in use over the seconds of an exec, as `drawn` does."""
         _check(window)
         found = _curves_in(self.execs.resources(row, metrics, ""))
-        if window.axis == TIME_AXIS:
+        if window.axis == TIME_AXIS:  # without an axis of elapsed seconds: their steps are these
             return [replace(one, points=_apart(drawn(_in_time(one.points, window), window.width))) for one in found]
         return [replace(one, points=_seen(one.points, window)) for one in found]
 

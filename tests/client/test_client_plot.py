@@ -215,6 +215,28 @@ def test_the_cpu_and_the_memory_in_use_are_plotted(desk: Desk, two: FakeServer) 
     assert lacking.code != 0 and "no CPU and memory" in lacking.err
 
 
+def test_jobs_with_equal_parameters_share_a_mean(desk: Desk, two: FakeServer) -> None:
+    two.execs["w-3"] = exec_object("w-3", state="FINISHED", appName="other")
+    two.curves["w-3"] = [curve("train/loss", [[3, 9.0], [5, 9.0]])]
+    two.curves["w-1"] = [curve("train/loss", [[3, 5.0], [4, 6.0]])]
+    for name, rate in (("w-1", "0.10"), ("w-2", 0.1), ("w-3", "fast")):
+        two.execs[name]["parameters"] = {"lr": rate}
+    words = ("plot", "w-1", "w-2", "w-3", "--group", "lr")
+    columns = ("id", "step", "value", "low", "high", "jobs")
+    points = [[row[column] for column in columns] for row in data(desk, *words)]
+    assert points == [
+        ["lr=0.1", 3, 3.0, 1.0, 5.0, 2], ["lr=0.1", 4, 3.75, 1.5, 6.0, 2], ["lr=0.1", 5, 2.0, 2.0, 2.0, 1],
+        ["lr=fast", 3, 9.0, 9.0, 9.0, 1], ["lr=fast", 5, 9.0, 9.0, 9.0, 1]]
+    assert [line.split()[1:4] for line in desk.run(*words).out.splitlines()[-2:]] == [
+        ["lr=0.1", "2", "jobs"], ["lr=fast", "1", "job"]]
+    named = data(desk, *words, "--group", "name")
+    assert {row["id"] for row in named} == {"lr=0.1, name=of w-1", "lr=0.1, name=of w-2", "lr=fast, name=other"}
+    assert desk.run(*words, "--export", "points.csv").code == 0
+    assert (desk.folder / "points.csv").read_text().splitlines()[0].endswith("source,low,high,jobs")
+    done = desk.run("plot", "w-1", "--group", "batch")
+    assert done.code == 1 and "no job has a parameter 'batch'" in done.err
+
+
 def test_an_unknown_job_is_reported(desk: Desk, two: FakeServer) -> None:
     done = desk.run("plot", "w-1", "w-9", "-o", "json")
     assert (done.code, done.out, done.error) == (6, "", "exec.not_found")

@@ -77,7 +77,9 @@ def pages(house: Live) -> list[str]:
     found = linked_pages(house)
     results = next(path for path in found if path.endswith("/results"))
     run = results.split("/")[-2]
-    return [*found, f"{results}?folder=plots", f"{places.NEW_SEARCH}?run={run}",
+    compared = next(path for path in found if path.startswith(f"{places.RUNS}/compare?"))
+    return [*found, f"{places.RUNS}?charts=1", f"{compared}&group=param.batch-size",
+            f"{results}?folder=plots", f"{places.NEW_SEARCH}?run={run}",
             *(f"{results}?file={name}" for name in RESULTS)]
 
 

@@ -179,10 +179,12 @@ def test_curves_and_their_last_and_best_values(live: Live, two: list[str]) -> No
     drawn = json.loads(get(live, chart[1].replace("&amp;", "&") + "&width=100").body)
     assert [one["name"] for one in drawn["series"]] == [f"one ({two[0]})", f"two ({two[1]})"]
     assert [one["color"] for one in drawn["series"]] == [1, 2] and drawn["series"][0]["y"] == [3.0, 1.0, 2.0]
-    clock = json.loads(get(live, chart[1].replace("&amp;", "&") + "&width=100&axis=time").body)
+    elapsed = json.loads(get(live, chart[1].replace("&amp;", "&") + "&width=100&axis=elapsed").body)
     begin = live.row(two[0]).create_time
-    assert clock["series"][0]["x"] == pytest.approx([1.7e9 - begin] * 3, abs=0.01)
-    assert clock["x"] == {"label": "seconds since the start", "kind": "number"}
+    assert elapsed["series"][0]["x"] == pytest.approx([1.7e9 - begin] * 3, abs=0.01)
+    assert elapsed["x"] == {"label": "seconds since the start", "kind": "number"}
+    clock = json.loads(get(live, chart[1].replace("&amp;", "&") + "&width=100&axis=time").body)
+    assert clock["series"][0]["x"] == pytest.approx([1.7e9] * 3, abs=0.01) and clock["x"]["kind"] == "time"
     assert len(drawn["series"][1]["x"]) <= 400 and drawn["series"][1]["x"][-1] == 8999
 
 

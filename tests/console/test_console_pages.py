@@ -101,7 +101,7 @@ def test_files_of_other_makers_are_unchanged_and_small() -> None:
 
 
 def test_own_files_are_small() -> None:
-    assert sum(len(gzip.compress(path.read_bytes(), 9)) for path in OURS) <= 20 * 1024
+    assert sum(len(gzip.compress(path.read_bytes(), 9)) for path in OURS) <= 21 * 1024
     assert (CONSOLE / "static" / "console.css").stat().st_size <= 20 * 1024
 
 

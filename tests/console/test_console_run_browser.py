@@ -100,20 +100,26 @@ def test_curves_grow_and_zoom_and_logs_follow(live: Live, tab: Tab) -> None:
 
 
 def _change_axes(tab: Tab) -> None:
-    """Choose both other axes with the keyboard. The next page has them, too."""
+    """Choose other axes with the keyboard. The next page has them, too: the logarithmic one for this metric alone."""
     from playwright.sync_api import expect
 
-    clock, log = tab.get_by_role("button", name="Wall clock"), tab.get_by_role("button", name="Log scale")
+    across, log = tab.get_by_label("Horizontal axis"), tab.locator(CHART).get_by_role("button", name="Log scale")
+    head = tab.locator(f"{CHART} .u-legend th").first
+    with tab.expect_response(lambda answer: "axis=elapsed" in answer.url):
+        across.select_option("elapsed")
+    expect(head).to_have_text("seconds since the start")
     with tab.expect_response(lambda answer: "axis=time" in answer.url):
-        clock.press("Enter")
-    expect(tab.locator(f"{CHART} .u-legend th").first).to_have_text("time")
+        across.select_option("time")
+    expect(head).to_have_text("time")
     log.press("Enter")
     with tab.expect_response(lambda answer: "axis=time" in answer.url):
         tab.reload()
-    for button in (clock, log):
-        expect(button).to_have_attribute("aria-pressed", "true")
-        button.press("Enter")
-    expect(tab.locator(f"{CHART} .u-legend th").first).to_have_text("step")
+    expect(across).to_have_value("time")
+    expect(log).to_have_attribute("aria-pressed", "true")
+    assert tab.get_by_role("button", name="Log scale", pressed=True).count() == 1, "of another metric"
+    log.press("Enter")
+    across.select_option("step")
+    expect(head).to_have_text("step")
 
 
 def _smooth(tab: Tab) -> None:
@@ -174,7 +180,7 @@ def test_compared_runs_are_chosen_by_ranges_of_their_parameters(live: Live, tab:
     axis = tab.get_by_role("slider", name="Range of --lr")
     names = tab.locator("#parallel tbody a")
     expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2], runs[0])])
-    tab.get_by_role("button", name="Log scale").click()
+    tab.get_by_role("button", name="Log scale: loss").click()
     assert axis.get_attribute("aria-pressed") is None, "an axis is no button"
     axis.press("Shift+ArrowUp")
     expect(names).to_have_text([f"SingleNodePytorchTrain ({run})" for run in (runs[1], runs[2])])

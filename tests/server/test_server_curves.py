@@ -65,7 +65,8 @@ def test_the_cpu_and_the_memory_in_use_are_curves_of_their_own(live: Live, runni
     [cpu] = live.call("GET", f"{path}?metric=cpu&width=100&from=100&to=110").json()["curves"]
     assert (cpu["unit"], [point[:2] for point in cpu["points"]]) == ("cores", [[93, 0.93], [103, 1.03], [113, 1.13]])
     [timed, _] = live.call("GET", f"{path}?width=100&axis=time").json()["curves"]
-    assert timed["points"][0][:2] == [1.7e9 + 3, 0.03]
+    [elapsed, _] = live.call("GET", f"{path}?width=100&axis=elapsed").json()["curves"]
+    assert timed["points"][0][:2] == [1.7e9 + 3, 0.03] and elapsed["points"][0][:2] == [3, 0.03]
     assert live.call("GET", f"{path}?width=0").error == (400, "query.number")
     assert live.call("GET", f"{path}?width=9&since=1").error == (400, "query.value")
     # They are no metrics of the program.

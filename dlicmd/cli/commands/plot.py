@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from dlicmd.cli import export
 from dlicmd.cli.commands.curves import Metrics, chosen, fetched, measured
+from dlicmd.cli.commands.plot_groups import grouped
 from dlicmd.cli.render import emit, emit_value, scalar, show_rows
 from dlicmd.cli.session import Session
 from dlicmd.cli.show.panels import drawn
@@ -20,8 +22,10 @@ from dlicmd.contract.reading import whole
 from dlicmd.sdk.errors import DlicmdError
 from dlicmd.sdk.messages import info, one_line
 
-METRIC, RESOURCES = "--metric", "--resources"
+METRIC, RESOURCES, GROUP = "--metric", "--resources", "--group"
 SERIES, VALUE = "series", "value"
+#: Columns of a mean of several jobs: the lowest value, the highest one, and how many jobs have a value.
+LOW, HIGH, JOBS = "low", "high", "jobs"
 _COLUMNS = (wire.ID, SERIES, wire.STEP, VALUE)
 _EXPORTED = (wire.ID, "name", SERIES, wire.STEP, "step_unit", VALUE, wire.UNIT, wire.TIME, wire.SOURCE)
 #: The line of code for programs that record no metrics.
@@ -51,6 +55,8 @@ def plot(session: Session) -> int:
     else:
         series = _selected([fetched(client, one, offered, patterns) for one in found], patterns,
                            _NO_METRICS if wire.EXT_CURVES in offered else _NO_LOSSES)
+    if names := session.line.many(GROUP):
+        series = grouped(found, series, names)
     if file is not None:
         count = _export(file, series)
         if output.is_data:
@@ -117,12 +123,14 @@ def _listed(names: Sequence[str]) -> str:
 def _point_rows(series: Series) -> Iterator[dict[str, Any]]:
     """Yield the points of a series as rows. Values that are not known are left out."""
     is_of_loss = is_loss(series.metric)
-    for step, value, seconds in series.points:
+    for (step, value, seconds), ends in zip_longest(series.points, series.band):
         row = {wire.ID: series.job, SERIES: series.metric, wire.STEP: whole(step), VALUE: value}
         if is_of_loss:
             row[wire.LOSS] = value
         if seconds is not None and (moment := iso(seconds)):
             row[wire.TIME] = moment
+        if ends is not None:
+            row |= {LOW: ends.low, HIGH: ends.high, JOBS: ends.curves}
         yield row
 
 
@@ -130,5 +138,5 @@ def _export(name: str, series: Sequence[Series]) -> int:
     """Write the points of all series to a file, and return their number."""
     rows = [row | {"name": one.name or None, "step_unit": one.step_unit, wire.UNIT: one.unit or None,
                    wire.SOURCE: one.source or None} for one in series for row in _point_rows(one)]
-    export.write(name, rows, _EXPORTED)
+    export.write(name, rows, (*_EXPORTED, *((LOW, HIGH, JOBS) if any(one.band for one in series) else ())))
     return len(rows)

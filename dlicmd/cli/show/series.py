@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from dlicmd.contract import metric_names
+from dlicmd.contract.curve_groups import GroupPoint
 from dlicmd.contract.reading import items, number
 
 
@@ -23,7 +24,7 @@ class Series(NamedTuple):
     """One metric of one job. `points` has at least one point, and each step once, in the order of the steps.
 
     `name` is that of the job, `step_unit` is `step` or `epoch`, `unit` is that of the values or "". `left` is the
-    number of values that are not finite, and therefore no points.
+    number of values that are not finite, and therefore no points. `band`: the points of a mean of several jobs.
     """
 
     job: str
@@ -34,6 +35,7 @@ class Series(NamedTuple):
     unit: str = ""
     source: str = ""
     left: int = 0
+    band: Sequence[GroupPoint] = ()
 
     @property
     def last(self) -> Point:
