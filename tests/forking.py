@@ -93,11 +93,11 @@ class Host(Link):
 
 
 class Forked:
-    """One forked process, with the interface of `subprocess.Popen`."""
+    """One forked process, with the interface of `subprocess.Popen`. Several threads may wait for it."""
 
     def __init__(self, host: Link, status: int) -> None:
         self._host = host
-        self._status = os.fdopen(status, "rb", buffering=0)
+        self._status, self._lock = os.fdopen(status, "rb", buffering=0), threading.Lock()
         self.pid = self._read()
         self.returncode: int | None = None
 
@@ -110,11 +110,13 @@ class Forked:
 
     def wait(self, timeout: float) -> int:
         """Return the exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
-        if self.returncode is None:
+        with suppress(ValueError):  # another thread has read the status, and closed it
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-            self.returncode = self._read()
-            self._status.close()
+        with self._lock:
+            if self.returncode is None:
+                self.returncode = self._read()
+                self._status.close()
         return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:

@@ -26,7 +26,7 @@ def eventually(probe: Callable[[], T], what: str, patience: float = PATIENCE) ->
         now = time.monotonic()
         if now > start + patience:
             raise AssertionError(f"not within {patience:.0f} s: {what}")
-        # A probe may start a process: leave the observed processes most of the time. After a long wait, ask less often.
+        # A probe may start a process: leave most of the time to those observed. After a long wait, ask less often.
         time.sleep(max(0.02, 2 * (now - began), min(0.1, (now - start) / 10)))
 
 

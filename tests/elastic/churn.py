@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fake_runner import POLLING, FakeRunner, Outcome
+from fake_runner import FakeRunner, Outcome
 from support import PATIENCE
 
 #: Dropout, BatchNorm, augmentation, momentum, a schedule, clipping; the last step is partial.
@@ -170,8 +170,7 @@ class Training(FakeRunner):
 
     def alive(self) -> list[int]:
         """Return the workers whose processes live."""
-        with POLLING:
-            return [number for number, worker in list(self.workers.items()) if worker.is_alive()]
+        return [number for number, worker in list(self.workers.items()) if worker.poll() is None]
 
     def history(self) -> list[str]:
         """Return the lines that the driver wrote into the job's history."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import multiprocessing.connection
-import multiprocessing.forkserver
 import os
 import signal
 import socket
@@ -16,34 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
-from unittest import mock
 
+from forking import Forked
 from support import PATIENCE
-from warm_script import SLEEPING, WarmScript
-
-from local_backend.elastic import PRELOAD
-
-#: Forks workers with PyTorch imported, as the backend's nursery does.
-WARM = multiprocessing.get_context("forkserver")
-WARM.set_forkserver_preload([*PRELOAD])
-# As the nursery sets it. The fork server starts with the first worker and takes this process' environment.
-os.environ["PYTHONHASHSEED"] = "0"
-#: Held while a thread polls the exit code of a process, or starts one, which polls all. An exit code can be read only
-#: once: of two threads that poll at the same time, one would get 255.
-POLLING = threading.Lock()
-
-
-def be_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: Path) -> None:
-    """Run a forked worker with its own environment, directory and output files."""
-    for path, descriptor in ((stdout, 1), (stderr, 2)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    multiprocessing.set_start_method(None, force=True)  # as in a worker of the backend, not the fork server of this one
-    from local_backend.elastic.worker.worker import main
-
-    raise SystemExit(main())
+from warm_script import WarmScript, warm_worker
 
 
 @dataclass
@@ -81,7 +54,7 @@ class FakeRunner:
         self._directory = tmp
         self.slots = slots
         self.max_workers = slots if max_workers is None else max_workers
-        self.workers: dict[int, subprocess.Popen | multiprocessing.process.BaseProcess] = {}
+        self.workers: dict[int, subprocess.Popen | Forked] = {}
         self.messages: list[dict] = []
 
     def environment(self, **extra: str) -> dict[str, str]:
@@ -194,17 +167,12 @@ class FakeRunner:
         else:
             for path in (stdout, stderr):
                 path.touch()  # a worker may die before it opens them
-            worker = WARM.Process(target=be_worker, args=(environment, self._directory, stdout, stderr))
-            with POLLING:
-                with mock.patch.dict(os.environ, SLEEPING):
-                    multiprocessing.forkserver.ensure_running()
-                worker.start()
-            self.workers[number] = worker
+            self.workers[number] = warm_worker(environment, self._directory, stdout, stderr)
         threading.Thread(target=self._watch, args=(number,)).start()
 
     def _watch(self, number: int) -> None:
         worker = self.workers[number]
-        code = wait_for(worker, self.patience)
+        code = worker.wait(self.patience)
         killed = -code if code < 0 else None
         self._tell({
             "event": "exited",
@@ -220,14 +188,3 @@ class FakeRunner:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             return
-
-
-def wait_for(worker: subprocess.Popen | multiprocessing.process.BaseProcess, patience: float = PATIENCE) -> int:
-    """Return the exit code of a worker, negative for a signal. Fail if the worker does not end."""
-    if isinstance(worker, subprocess.Popen):
-        return worker.wait(patience)
-    multiprocessing.connection.wait([worker.sentinel], patience)
-    with POLLING:
-        code = worker.exitcode
-    assert code is not None, "the worker did not end"
-    return code

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from fake_runner import FakeRunner, wait_for
+from fake_runner import FakeRunner
 from scripts import alone, lay_out
 from support import PATIENCE
 
@@ -187,7 +187,7 @@ def test_workers_end_after_the_driver_is_killed(tmp_path):
     ended = runner.run(script(tmp_path, loss="import time; time.sleep(0.01)"))
     assert ended.returncode == -signal.SIGKILL
     for worker in runner.workers.values():
-        wait_for(worker)
+        worker.wait(PATIENCE)
 
 
 # --- Ctrl-C
@@ -229,4 +229,4 @@ def test_ctrl_c_ends_a_driver_and_its_workers(tmp_path):
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr.splitlines()[-1] == "KeyboardInterrupt"
     for worker in runner.workers.values():
-        wait_for(worker)
+        worker.wait(PATIENCE)

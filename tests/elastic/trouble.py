@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from callbacks import Callback
 from fabric_model import FabricModel
-from fake_runner import POLLING
 from hashing import hash_of
 from pace import Paced
 from resident import Resident
@@ -177,8 +176,7 @@ class Trouble(Resident):
 
     def exits(self) -> dict[int, int | None]:
         """Return worker → exit code: negative for a signal, None while the worker runs."""
-        with POLLING:
-            return {n: worker.exitcode for n, worker in self.workers.items()}
+        return {n: worker.poll() for n, worker in self.workers.items()}
 
     def result(self) -> Result:
         """Return the results of the training."""

@@ -1,10 +1,8 @@
-"""Forks scripts with PyTorch imported, as the backend's nursery does; `warm_script` starts it."""
+"""Forks scripts and workers with PyTorch imported, as the backend's nursery does; `warm_script` starts it."""
 
 from __future__ import annotations
 
 import atexit
-import gc
-import importlib
 import os
 import shutil
 import sys
@@ -18,10 +16,9 @@ sys.path[0] = str(HERE.parent)
 
 import fork_host  # noqa: E402
 
-from local_backend.elastic import PRELOAD  # noqa: E402
-from local_backend.elastic.script import patches  # noqa: E402
-from local_backend.runtime.program import Become, Interpreter, Script, follow  # noqa: E402
-from local_backend.runtime.tasks import close_all_but, reset_signals  # noqa: E402
+from local_backend.runtime import nursery  # noqa: E402
+from local_backend.runtime.program import Become, Function, Interpreter, Script, follow  # noqa: E402
+from local_backend.runtime.tasks import ENGINE_WORKER, close_all_but, reset_signals  # noqa: E402
 from local_backend.runtime.user_python import UserPython  # noqa: E402
 
 _codes: list[int] = []
@@ -38,12 +35,7 @@ def _leave() -> None:
 
 def serve() -> None:
     """Import PyTorch, then fork for every request."""
-    gc.disable()
-    for module in PRELOAD:
-        importlib.import_module(module)
-    patches.remember()
-    gc.collect()
-    gc.freeze()
+    nursery._preload()
     folder = tempfile.mkdtemp()
     python = UserPython(Path(folder))
     python.make()
@@ -52,7 +44,7 @@ def serve() -> None:
 
 
 def become(python: UserPython, request: dict[str, Any], channel: list[int]) -> None:
-    """Set up a forked child, then replace its program by the script."""
+    """Set up a forked child, then replace its program by the script, or by a worker if there is none."""
     environment = dict(request["environment"])
     close_all_but(channel[0] if channel else None)
     reset_signals()
@@ -65,7 +57,10 @@ def become(python: UserPython, request: dict[str, Any], channel: list[int]) -> N
         os.close(file)
     os.chdir(request["folder"])
     base_path = tuple(sys.path[1:])
-    raise Become(Script(Interpreter(environment, base_path, python), request["main"], tuple(request["arguments"])))
+    fresh = Interpreter(environment, base_path, python)
+    if request["main"] is None:
+        raise Become(Function(fresh, ENGINE_WORKER, request["folder"]))
+    raise Become(Script(fresh, request["main"], tuple(request["arguments"])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Scripts that run as drivers do under the backend: in a forked process with PyTorch imported."""
+"""Drivers and workers that run as they do under the backend: in a forked process with PyTorch imported."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import signal
 from functools import cache
 from pathlib import Path
 
-from forking import Host
+from forking import Forked, Host
 
-#: Threads of OpenMP that wait for each other sleep instead of using up the processors of a busy machine.
-SLEEPING = {"OMP_WAIT_POLICY": "passive"}
+
+def warm_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: Path) -> Forked:
+    """Start a worker in a folder, and return its process."""
+    request = {"main": None, "environment": environment, "folder": str(folder), "stdout": str(stdout),
+               "stderr": str(stderr)}
+    return _host().start(request, [])
 
 
 class WarmScript:
@@ -55,6 +59,7 @@ class WarmScript:
 
 @cache
 def _host() -> Host:
-    """Start the host with the first script. It ends with this process."""
+    """Start the host with the first process. It ends with this process."""
     script = Path(__file__).parent / "warm_host.py"
-    return Host(script, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0", **SLEEPING)
+    # Threads of OpenMP that wait for each other sleep instead of using up the processors of a busy machine.
+    return Host(script, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0", OMP_WAIT_POLICY="passive")
