@@ -18,8 +18,8 @@ _SENTENCES: Mapping[str, str] = {
     known_errors.NO_INPUT: "A run has no standard input. Edit the run, and give the values as arguments.",
     known_errors.NOTEBOOK: "Remove the lines with get_ipython from the exported notebook.",
     known_errors.NO_RANK: "The program needs several processes. Choose the framework PyTorch, distributed.",
-    known_errors.OWN_PROCESSES: "The program counts several processes in each worker, so it starts its processes itself. "
-                                "Choose the framework PyTorch.",
+    known_errors.OWN_PROCESSES: "The program counts several processes in each worker, so it starts its processes "
+                                "itself. Choose the framework PyTorch.",
     known_errors.NO_GPU: "This machine has no GPU. In the program: device = \"cuda\" if torch.cuda.is_available() else "
                          "\"cpu\".",
     known_errors.NO_CONFIG: "Only the experiments of searches have config.json. To run alone, the program needs "

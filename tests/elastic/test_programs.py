@@ -32,11 +32,11 @@ OFTEN = {
     "ctc_speech", "curriculum_in_loaders", "embedding_max_norm", "fourier_operator", "fp16", "fp8_delayed_scaling",
     "gan_phases", "global_objects", "grad_scaler_in_step", "gradient_checkpointing", "graph_batches",
     "grouped_batches_function", "kfac", "late_limit", "layer_made_in_forward", "lbfgs", "loader_processes", "lora",
-    "loss_per_sample", "lstm_tagger", "main_args", "moco_pointer", "model_made_anew", "module_state", "nan_loss", "optimizer_attributes",
-    "patched_attention", "pool_tokenize", "pruned", "pseudo_labels", "replay_buffer", "replay_large", "resumed",
-    "sampler_curriculum", "scheduler_of_a_library", "simclr", "split_at_import", "sqlite_ledger", "stop_training", "streaming_shards", "swa",
-    "system_random", "target_library", "torchscript", "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential",
-    "whole_set_metrics",
+    "loss_per_sample", "lstm_tagger", "main_args", "moco_pointer", "model_made_anew", "module_state", "nan_loss",
+    "optimizer_attributes", "patched_attention", "pool_tokenize", "pruned", "pseudo_labels", "replay_buffer",
+    "replay_large", "resumed", "sampler_curriculum", "scheduler_of_a_library", "simclr", "split_at_import",
+    "sqlite_ledger", "stop_training", "streaming_shards", "swa", "system_random", "target_library", "torchscript",
+    "unet_segmentation", "unknown_hook", "vq_vae", "warmup_sequential", "whole_set_metrics",
 }
 
 

@@ -2,6 +2,8 @@
 # about: a model that is pickled as its configuration and its values, so a copy has new parameters
 # expect: refused EngineError "makes new parameters when it is pickled"
 # alone: works
+import itertools
+
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -21,7 +23,7 @@ class Stack(nn.Module):
     def __init__(self, *widths):
         super().__init__()
         self.widths = widths
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
 
     def __reduce__(self):
         return build, (self.widths, self.state_dict())

@@ -174,9 +174,9 @@ class TrainingJob:
         job.__dict__.update(parts)
         if job._trained() != trained:
             raise EngineError(
-                f"the copy of the model in a worker has other parameters than the optimizer, because {job._remade()} makes "
-                "new parameters when it is pickled. Keep the parameters in modules of torch, or train in one process "
-                "without FabricModel"
+                f"the copy of the model in a worker has other parameters than the optimizer, because {job._remade()} "
+                "makes new parameters when it is pickled. Keep the parameters in modules of torch, or train in one "
+                "process without FabricModel"
             )
         for patch in job.patches:
             patch.apply()
@@ -185,7 +185,7 @@ class TrainingJob:
         return job
 
     def _trained(self) -> list[int | None]:
-        """Return which parameter of the model or the loss each parameter of the optimizers is; None for one of neither."""
+        """Return the number of each parameter of the optimizers among those of model and loss; None for others."""
         parameters = (parameter for module in self.modules for parameter in module.parameters())
         numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
         groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
