@@ -63,6 +63,10 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+#: What the logger of Lightning writes in place of a metric, so that TensorBoard shows the parameters of the run.
+_NO_METRIC = ("hp_metric", -1.0)
+
+
 class EventsReader:
     """Reads the scalars of an event file of TensorBoard."""
 
@@ -115,7 +119,7 @@ def _scalar(message: bytes) -> tuple[str, float] | None:
                 (amount,) = struct.unpack("<f", value)
             case 8, bytes():
                 amount = _tensor(value)
-    return None if amount is None else (name, amount)
+    return None if amount is None or (name, amount) == _NO_METRIC else (name, amount)
 
 
 def _tensor(message: bytes) -> float | None:

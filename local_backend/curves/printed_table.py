@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 #: Names of a first column that counts.
 EPOCHS, STEPS = frozenset({"epoch", "epochs"}), frozenset({"step", "steps", "iter", "iteration"})
@@ -57,15 +57,21 @@ class PrintedTable:
         cells = _cells(text) if self._columns else []
         if not 1 < len(cells) <= len(self._columns) or not cells[0][0].isdecimal() or float(cells[0][0]) <= self._last:
             return None
-        placed = list(zip(self._columns, cells, strict=True)) if len(cells) == len(self._columns) else [
-            (column, cell) for cell in cells for column in self._columns
-            if column[1] == cell[1] or column[2] == cell[2]]
-        found = [(column[0], float(cell[0].rstrip("%"))) for column, cell in placed
-                 if self._is_metric(column[0]) and _NUMBER.fullmatch(cell[0])]
+        found = [(name, float(text.rstrip("%"))) for name, text in self._placed(cells)
+                 if self._is_metric(name) and _NUMBER.fullmatch(text)]
         if not found:
             return None
         self._last = float(cells[0][0])
         return self._last, found
+
+    def _placed(self, cells: list[Cell]) -> Iterator[tuple[str, str]]:
+        """Yield the name of the column and the text of each cell. A row without some cells has the others at the left
+        or the right end of their columns."""
+        full = len(cells) == len(self._columns)
+        for number, (text, start, end) in enumerate(cells):
+            for at, (name, first, last) in enumerate(self._columns):
+                if number == at if full else start == first or end == last:
+                    yield name, text
 
 
 def may_be_row(line: bytes) -> bool:

@@ -186,6 +186,9 @@ def test_an_invalid_follow_answer_is_reported(desk: Desk, local: FakeServer, ans
          "w-1 ERROR: exit code 17; 170 files (dlicmd --exec-trainlogs w-1)"),
         ({"state": "ERROR", "exitCode": 17, "message": "ended with 17."},
          "w-1 ERROR: ended with 17. (dlicmd --exec-trainlogs w-1)"),
+        ({"state": "ERROR", "reason": "PROGRAM_FAILED", "message": "KeyError: 'RANK'"},
+         "w-1 ERROR: KeyError: 'RANK' (dlicmd --exec-trainlogs w-1); next: dlicmd run train.py --as ddp --workers 2, "
+         "or dlicmd run -- torchrun --standalone --nproc-per-node=2 train.py"),
         ({"state": "ERROR", "exitCode": 1, "message": "no"}, "w-1 ERROR: no (dlicmd --exec-trainlogs w-1)"),
         ({"state": "ERROR", "reason": "NEVER_SCHEDULABLE", "message": "too big"}, "w-1 ERROR: too big"),
         ({"state": "ERROR", "reason": "PENDING_TIMEOUT", "message": "waited"}, "w-1 ERROR: waited"),

@@ -49,6 +49,17 @@ def test_event_files_with_simple_values() -> None:
     assert [one.time for one in values[:5]] == [1_700_000_000 + step for step in range(5)]
 
 
+def test_a_placeholder_of_lightning_is_no_metric() -> None:
+    def found(tag: bytes, value: float) -> list[MetricValue]:
+        scalar = b"\x0a" + bytes([len(tag)]) + tag + b"\x15" + struct.pack("<f", value)
+        summary = b"\x0a" + bytes([len(scalar)]) + scalar
+        event = b"\x2a" + bytes([len(summary)]) + summary
+        return EventsReader().feed(struct.pack("<Q", len(event)) + bytes(4) + event + bytes(4), final=True)[1]
+
+    assert found(b"hp_metric", -1.0) == [] and found(b"hp_metric", 0.5)[0].value == 0.5
+    assert found(b"loss", -1.0)[0].value == -1.0
+
+
 def test_event_files_with_tensors() -> None:
     assert points(read("tensors.tfevents"), "epoch_loss") == LOSSES
 

@@ -59,7 +59,7 @@ def datasets():
 
 model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 2))
 optimizer = torch.optim.SGD([{"params": model[0].parameters(), "lr": 0.2}, {"params": model[2].parameters()}], 0.1)
-scheduled = Scheduled(WarmCosine(optimizer, epochs=4, updates=40, warmup=5))
+scheduled = Scheduled(WarmCosine(optimizer, epochs=4, updates=20, warmup=5))
 history = FabricModel(model, datasets, nn.CrossEntropyLoss(), optimizer, user_callback=scheduled).train(
-    4, 4, engines_number=2)
+    4, 4, engines_number=4)
 print([f"{rate:.6f}" for rate in history["lr"]], scheduled.updates, scheduled.scheduler.seen)

@@ -43,8 +43,8 @@ _REMEDIES: Mapping[str, Callable[[KnownError, str, str], str]] = {
         f"a job has no standard input, so pass values as arguments: dlicmd run {program} -- VALUE"),
     known_errors.NOTEBOOK: lambda *_: "remove the lines with get_ipython from the exported notebook",
     known_errors.NO_RANK: lambda _, program, __: (
-        f"dlicmd run {program} --as ddp --workers 2, or dlicmd run -- torchrun --standalone --nproc-per-node=2 "
-        f"{program}"),
+        f"dlicmd run {program} --as ddp --workers 2, or "
+        f"dlicmd run -- torchrun --standalone --nproc-per-node=2 {program}"),
     known_errors.OWN_PROCESSES: lambda _, program, __: (
         f"the program starts its processes itself: dlicmd run {program} --as single"),
     known_errors.NO_GPU: lambda *_: 'in the program: device = "cuda" if torch.cuda.is_available() else "cpu"',

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 from dlicmd.cli.console import aside
 from dlicmd.cli.show.numbers import shown
+from dlicmd.cli.show.remedies import remedy
 from dlicmd.cli.show.times import duration, localized, since
 from dlicmd.contract import states, wire
 from dlicmd.contract.reading import at, number, words
@@ -218,7 +219,10 @@ def last_words(found: Mapping[str, Any], exec_id: str) -> str:
         there = found.get(wire.HAS_RESULT, True)
         return text + (f"; fetch its result with: {hints.command('--exec-trainresult', exec_id)}" if there else "")
     has_run = found.get(wire.REASON) not in (wire.NEVER_SCHEDULABLE, wire.PENDING_TIMEOUT, wire.DATA)
-    return f"{text} ({hints.command('--exec-trainlogs', exec_id)})" if state == states.ERROR and has_run else text
+    if state != states.ERROR or not has_run:
+        return text
+    told = remedy(found)
+    return f"{text} ({hints.command('--exec-trainlogs', exec_id)})" + (f"; next: {told}" if told else "")
 
 
 def outcome(found: Mapping[str, Any], exec_id: str) -> str:

@@ -185,7 +185,7 @@ class TrainingJob:
         return job
 
     def _trained(self) -> list[int | None]:
-        """Return which parameter of the model or the loss each parameter of the optimizers is; None: of neither."""
+        """Return the number of each parameter of the optimizers among those of model and loss; None for others."""
         parameters = (parameter for module in self.modules for parameter in module.parameters())
         numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
         groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]

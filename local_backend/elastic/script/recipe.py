@@ -196,8 +196,8 @@ def _schedulers(name: str, value: Any) -> dict[str, Any]:
         if not isinstance(one, (LRScheduler, ReduceLROnPlateau)):
             what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
             raise TypeError(
-                f"{name} must be a torch.optim.lr_scheduler built from the optimizer, not {what}. Let a callback "
-                "hold a scheduler of another library, and call its step() in on_step_end or on_epoch_end: "
+                f"{name} must be a torch.optim.lr_scheduler built from the optimizer, not {what}. Let a callback hold "
+                "a scheduler of another library, and call its step() in on_step_end or on_epoch_end: "
                 "user_callback=[...]"
             )
     return dict(given)
