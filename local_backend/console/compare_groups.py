@@ -71,7 +71,9 @@ def shown(
     low, high = min((one.least for one in known), default=0.0), max((one.most for one in known), default=0.0)
     offered = exec_groups.names(rows)
     offered += [name for name in query.names if name not in offered]
-    return {"offered": offered, "lines": lines, "spreads": SPREADS, "low": low, "size": (high - low) or 1.0,
+    numbers = {row.id: number for number, group in enumerate(groups) for row in group.rows}
+    colors = numbers or {row.id: at for at, row in enumerate(rows)}
+    return {"offered": offered, "lines": lines, "colors": colors, "spreads": SPREADS, "low": low, "size": (high - low) or 1.0,
             "measured": "" if metric is None else _title(metric)}
 
 

@@ -63,6 +63,9 @@ def test_a_table_has_the_distribution_of_each_group(live: Live, four: list[str])
     chart = re.search(r'data-chart="([^"]*metric=loss)"', page.text)
     assert chart and "group=param.lr" in chart[1]
     assert "best loss" in words(page)
+    metrics = page.text.partition("Metrics</h2>")[2]
+    colors = re.findall(r'class="swatch (k\d)', metrics.partition("</thead>")[0])
+    assert colors == ["k2", "k2", "k1", "k1"], "each run has the color of its group"
 
 
 def test_impossible_groups_are_refused_in_a_sentence(live: Live, four: list[str]) -> None:
