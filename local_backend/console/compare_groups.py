@@ -73,7 +73,8 @@ def shown(
     offered += [name for name in query.names if name not in offered]
     numbers = {row.id: number for number, group in enumerate(groups) for row in group.rows}
     colors = numbers or {row.id: at for at, row in enumerate(rows)}
-    return {"offered": offered, "lines": lines, "colors": colors, "spreads": SPREADS, "low": low, "size": (high - low) or 1.0,
+    return {"offered": offered, "lines": lines, "colors": colors, "spreads": SPREADS, "low": low,
+            "size": (high - low) or 1.0,
             "measured": "" if metric is None else _title(metric)}
 
 
