@@ -23,8 +23,8 @@ Cell = tuple[str, int, int]
 class PrintedTable:
     """The table that a program prints, if it prints one. Lines between its rows may be anything else.
 
-    The table ends at the names of other columns, and at a row whose number is lower than that of the row before it: this
-    is the first row of another table, such as a classification report."""
+    The table ends at the names of other columns, and at a row whose number is lower than that of the row before it:
+    this is the first row of another table, such as a classification report."""
 
     def __init__(self, is_metric: Callable[[str], bool]) -> None:
         """`is_metric`: whether the name of a column is that of a metric."""
