@@ -1,14 +1,16 @@
-"""The mean of several curves, and the band around it. Pure functions."""
+"""Jobs with equal values of a parameter, the mean of their curves, and the band around it. Pure functions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 #: What a band shows: the lowest and the highest value, or the standard error of the mean on both sides of it.
 RANGE, ERROR = SPREADS = ("range", "error")
+#: Larger whole numbers may be equal as floats and differ as texts.
+_MOST_EXACT = 2.0**53
 
 
 class GroupPoint(NamedTuple):
@@ -20,6 +22,28 @@ class GroupPoint(NamedTuple):
     low: float
     high: float
     curves: int
+
+
+def group_value(value: Any) -> Any:
+    """Return the value that makes the group of a job, from the value of its parameter.
+
+    That is a number for each spelling of it, and a text for other values. None stays None. `1_0`, and numbers with too
+    many digits for a float, are texts."""
+    if value is None or isinstance(value, bool):
+        return value if value is None else "yes" if value else "no"
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return str(value)
+    return number if abs(number) < _MOST_EXACT and "_" not in str(value) else str(value)
+
+
+def group_text(value: Any) -> str:
+    """Return the value of a group as a text. Different numbers have different texts."""
+    if not isinstance(value, float):
+        return "–" if value is None else str(value)
+    short = f"{value:.12g}"
+    return short if float(short) == value else f"{value:.17g}"
 
 
 def combined(curves: Sequence[Sequence[tuple[float, float]]], columns: int, spread: str = RANGE) -> list[GroupPoint]:
@@ -68,9 +92,23 @@ def _along(line: Sequence[tuple[float, float]], places: Sequence[float]) -> list
     return found
 
 
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean of finite values, which is finite, too."""
+    try:
+        return fmean(values)
+    except OverflowError:
+        return math.fsum(value / len(values) for value in values)
+
+
 def _point(place: float, values: Sequence[float], spread: str) -> GroupPoint:
-    mean = fmean(values)
-    if spread == RANGE:
-        return GroupPoint(place, mean, min(values), max(values), len(values))
-    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return GroupPoint(place, mean, mean - error, mean + error, len(values))
+    mean, low, high = mean_of(values), min(values), max(values)
+    if spread == ERROR:
+        error = _error(values)
+        low, high = max(low, mean - error), min(high, mean + error)  # both differ from these ends by rounding alone
+    return GroupPoint(place, mean, low, high, len(values))
+
+
+def _error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean. Squares of large values would have no place in a float."""
+    size = max(map(abs, values)) or 1.0
+    return stdev(value / size for value in values) / math.sqrt(len(values)) * size if len(values) > 1 else 0.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from local_backend.curves.model import BATCH, EPOCH, LINE, PRINTED, STEP, MetricValue
-from local_backend.curves.printed_table import PrintedTable, may_be_row
+from local_backend.curves.printed_table import PrintedTable, may_be_row, may_name_columns
 from local_backend.curves.records import LONGEST
 
 #: A line without any of these texts has no metric.
@@ -88,19 +88,24 @@ class PrintedReader:
         if final or (not size and len(data) >= LONGEST):
             size = len(data)
         lines = [line for line in data[:size].replace(b"\r", b"\n").split(b"\n") if 0 < len(line) <= _WIDEST]
-        chosen = list(self._chosen(lines))
+        head = self._head(lines)
+        chosen = list(self._chosen(lines, head))
         if len(chosen) > MOST:
             every = -(-len(chosen) // MOST)
-            chosen = [*chosen[:-1:every], chosen[-1]]
-        return size, [value for line in chosen for value in self.line(line.decode(errors="replace"))]
+            chosen = [line for at, line in enumerate(chosen[:-1]) if at % every == 0 or line is head] + chosen[-1:]
+        return size, [value for line in chosen for value in self.line(_text(line))]
 
-    def _chosen(self, lines: list[bytes]) -> Iterator[bytes]:
+    def _head(self, lines: list[bytes]) -> bytes | None:
+        """Return the line that names the columns of the first table; None if there is none, or a table has begun."""
+        found = (line for line in lines if may_name_columns(line) and self._table.columns(_plain(_text(line))))
+        return None if self._table.begun else next(found, None)
+
+    def _chosen(self, lines: list[bytes], head: bytes | None) -> Iterator[bytes]:
         """Yield the lines that may have metrics. The rows of a table have numbers alone."""
         tabled = self._table.begun
         for line in lines:
-            hinted = b"poch" in line or _hinted(line.lower())
-            tabled = tabled or (hinted and bool(self._table.columns(_plain(line.decode(errors="replace")))))
-            if hinted or (tabled and may_be_row(line)):
+            tabled = tabled or line is head
+            if (tabled and may_be_row(line)) or b"poch" in line or _hinted(line.lower()):
                 yield line
 
     def line(self, text: str) -> list[MetricValue]:
@@ -176,6 +181,10 @@ class PrintedReader:
             self._before, self._all = 0, size
         self._at = at
         return _Place(float(self._before + at), BATCH)
+
+
+def _text(line: bytes) -> str:
+    return line.decode(errors="replace")
 
 
 def _plain(text: str) -> str:

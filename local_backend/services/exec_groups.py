@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, quantiles
+from statistics import quantiles
 from typing import Any
 
 from dlicmd.contract import wire
+from dlicmd.contract.curve_groups import group_text, group_value, mean_of
 from local_backend import run_values
 from local_backend.errors import Invalid
 from local_backend.run_values import PARAMETER, ValueName
@@ -28,7 +29,7 @@ class ExecGroup:
     @property
     def title(self) -> str:
         """The values as text: `lr=0.1, optimizer=adam`."""
-        return ", ".join(f"{name.removeprefix(f'{PARAMETER}.')}={'–' if value is None else _text(value)}"
+        return ", ".join(f"{name.removeprefix(f'{PARAMETER}.')}={group_text(value)}"
                          for name, value in self.values.items())
 
 
@@ -48,7 +49,7 @@ class Distribution:
 def known(row: ExecRow) -> dict[str, Any]:
     """Return the values by which an exec can be grouped: `param.NAME`, name and user."""
     parameters = run_values.parameters(row.workload.program)
-    return {**{str(ValueName(PARAMETER, name)): _equal(value) for name, value in parameters.items()},
+    return {**{str(ValueName(PARAMETER, name)): group_value(value) for name, value in parameters.items()},
             wire.NAME: row.app_name, "user": row.creator}
 
 
@@ -76,18 +77,10 @@ def distribution(values: Sequence[float]) -> Distribution | None:
     """Return how values are distributed; None without values."""
     if not values:
         return None
-    lower, median, upper = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
-    return Distribution(len(values), fmean(values), min(values), lower, median, upper, max(values))
-
-
-def _equal(value: Any) -> Any:
-    """Return a value that is equal for equal numbers in any spelling."""
-    number = run_values.amount(value)
-    return value if number is None else number
-
-
-def _text(value: Any) -> str:
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    # Quantiles of quarters: four times a large value has no place in a float.
+    found = quantiles([value / 4 for value in values], n=4, method="inclusive") if len(values) > 1 else []
+    lower, median, upper = [4 * one for one in found] or [values[0]] * 3
+    return Distribution(len(values), mean_of(values), min(values), lower, median, upper, max(values))
 
 
 def _order(value: Any) -> tuple[int, float, str]:

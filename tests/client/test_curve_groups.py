@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
-from dlicmd.contract.curve_groups import ERROR, combined
+from dlicmd.contract.curve_groups import ERROR, RANGE, combined, group_text, group_value
 
 
 def test_more_places_than_columns_are_even_ones() -> None:
@@ -26,3 +27,21 @@ def test_the_error_is_that_of_the_mean() -> None:
 
 def test_no_curves_have_no_mean() -> None:
     assert combined([], 10) == [] and combined([[]], 10) == []
+
+
+@pytest.mark.parametrize("spread", [RANGE, ERROR])
+def test_the_mean_of_large_values_is_finite(spread: str) -> None:
+    [point] = combined([[(0.0, 1e308)], [(0.0, 1.7e308)]], 10, spread)
+    assert (point.mean, point.low, point.high) == pytest.approx((1.35e308, 1e308, 1.7e308))
+    [point] = combined([[(0.0, -1.7e308)], [(0.0, 1.7e308)]], 10, spread)
+    assert (point.mean, point.low, point.high) == pytest.approx((0.0, -1.7e308, 1.7e308))
+
+
+@pytest.mark.parametrize(("one", "other", "equal"), [
+    ("0.1", "1e-1", True), (10, "10.0", True), ("1_0", "10", False), (True, 1, False), ("nan", float("nan"), True),
+    ("20261129063801123", "20261129063801124", False), (1234567890123, 1234567890124, False), (10**400, "x", False),
+    (None, "", False),
+])
+def test_equal_numbers_make_a_group_and_each_group_has_its_text(one: Any, other: Any, equal: bool) -> None:
+    first, second = group_value(one), group_value(other)
+    assert (first == second, group_text(first) == group_text(second)) == (equal, equal)

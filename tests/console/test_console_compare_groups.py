@@ -75,3 +75,23 @@ def test_impossible_groups_are_refused_in_a_sentence(live: Live, four: list[str]
     assert get(live, path + many).error == (400, "query.value")
     assert get(live, f"{COMPARE}?{query(four)}{many}").status == 400
     assert drawn(live, four, "&group=param.none")[0]["name"] == "none=– (3 runs)"
+
+
+def test_runs_with_values_at_the_end_of_floats_have_a_mean(live: Live) -> None:
+    ids = [submit(live, "r", "", f"--lr 1 --seed {seed}", b"") for seed in range(3)]
+    for run in ids:
+        record(live, run, loss=[1.7e308])
+    assert "1.7e+308" in get(live, f"{COMPARE}?{query(ids)}&group=param.lr").text
+    [series] = drawn(live, ids, "&group=param.lr&spread=error")
+    assert series["y"] == pytest.approx([1.7e308]) and series["high"] == pytest.approx([1.7e308])
+
+
+def test_groups_with_other_values_have_other_titles(live: Live) -> None:
+    ids = [submit(live, "r", "", words, b"") for words in (
+        "--at 20261129063801123", "--at 20261129063801124", "--at 1234567890123", "--at 1234567890124", "--at",
+        "--at 1")]
+    for run in ids:
+        record(live, run, loss=[1.0])
+    titles = [one["name"] for one in drawn(live, ids, "&group=param.at")]
+    assert titles == [f"at={value} (1 run)" for value in (
+        "1", "1234567890123", "1234567890124", "20261129063801123", "20261129063801124", "yes")]

@@ -119,6 +119,31 @@ def test_other_lines_of_numbers_are_no_rows() -> None:
     assert len(found(text)) == 6
 
 
+REPORT = "              precision    recall  f1-score   support\n\n" + "".join(
+    f"{label:>12}       0.95      0.90      0.92        50\n" for label in range(4))
+FRAME = "   a  b  c  d\n" + "".join(f"{row}  5.1  3.5  1.4  0.2\n" for row in range(4))
+
+
+@pytest.mark.parametrize("other", [REPORT, FRAME, "label\n" + "".join(f"{row}         50\n" for row in range(4))])
+def test_rows_of_another_table_are_no_epochs(other: str) -> None:
+    table = FASTAI + "1         0.6         0.6         0.5       00:01   \n"
+    assert found(table + other) == found(table) and len(found(table)) == 6
+    again = FASTAI.replace("0.7", "0.9")
+    assert found(table + other + again)[6:] == found(again)
+
+
+def test_a_number_before_a_word_does_not_end_a_table() -> None:
+    row = "1         0.6         0.6         0.5       00:01   \n"
+    assert found(FASTAI + "0         models saved\n" + row) == found(FASTAI + row)
+
+
+def test_the_names_of_the_columns_are_found_among_many_lines() -> None:
+    rows = "".join(f"{step}   {step / 2}\n" for step in range(3 * MOST))
+    values = found("loss: 1\nmap\nepoch  loss\n" + rows)
+    assert values[0][3] == "line" and {unit for *_, unit in values[1:]} == {"epoch"} and len(values) > MOST / 2
+    assert all(value == step / 2 for _, value, step, _ in values[1:] if step is not None)
+
+
 def test_steps_that_begin_again_in_each_epoch_continue() -> None:
     text = "".join(f"[{epoch},  {step}] loss: 0.5\n" for epoch in (1, 2) for step in (2000, 4000))
     assert [step for _, _, step, _ in found(text)] == [2000, 4000, 6000, 8000]

@@ -8,7 +8,7 @@ from typing import Any
 from dlicmd.cli.show.series import Point, Series
 from dlicmd.cli.show.values import PARAMETER, NamedValue, meant_value, value_of
 from dlicmd.contract import wire
-from dlicmd.contract.curve_groups import combined
+from dlicmd.contract.curve_groups import combined, group_text, group_value
 from dlicmd.contract.reading import words
 from dlicmd.sdk.errors import DlicmdError
 
@@ -38,18 +38,7 @@ def _key(name: str, jobs: Sequence[Mapping[str, Any]]) -> tuple[str, NamedValue 
 
 
 def _shown(job: Mapping[str, Any], value: NamedValue | None) -> str:
-    """Return a value as text, which is the same for equal numbers."""
-    if value is None:
-        return words(job.get(wire.APP_NAME))
-    found = value_of(job, value)
-    try:
-        return f"{float(found):.12g}" if isinstance(found, str | int | float) and found is not True else _text(found)
-    except ValueError:
-        return str(found)
-
-
-def _text(found: Any) -> str:
-    return "–" if found is None else "yes"
+    return words(job.get(wire.APP_NAME)) if value is None else group_text(group_value(value_of(job, value)))
 
 
 def _mean(title: str, members: Sequence[Series]) -> Series:
