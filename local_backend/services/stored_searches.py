@@ -120,8 +120,12 @@ def stored_code(text: str) -> NamedCode | None:
     fields = Fields(model, "modelSpec", refusals.definition)
     if _EXEC in model and _DEFINITION in model:
         raise fields.refuse(_DEFINITION, "and exec are given; name one of them")
-    names = (_EXEC, "args") if _EXEC in model else (_DEFINITION, "version", "args", "numWorker")
-    fields.check_names(names, {})
+    if _EXEC in model:
+        # The code of an exec is run as the exec was.
+        wrong = next((name for name in ("version", "numWorker") if model.get(name) is not None), None)
+        if wrong is not None:
+            raise fields.refuse(wrong, "needs a model definition; leave it out for an exec")
+    fields.check_names((_EXEC, "args") if _EXEC in model else (_DEFINITION, "version", "args", "numWorker"))
     args = None if model.get("args") is None else fields.text("args")
     if _EXEC in model:
         return NamedCode(exec_id=fields.required(_EXEC, most=NAME), args=args)

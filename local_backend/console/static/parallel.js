@@ -103,7 +103,7 @@
     scatter() {
       const names = this.axes.slice(0, -1).map((one) => one.name);
       if (!names.length) return [];
-      const label = document.createElement("label"), select = document.createElement("select"), svg = make("svg", { width: this.width, height: HEIGHT, role: "img" });
+      const label = document.createElement("label"), select = document.createElement("select"), svg = make("svg", { width: this.width, height: HEIGHT, role: "group" });
       label.className = "inline";
       select.append(...names.map((name) => new Option(name, name, false, name === this.across)));
       select.addEventListener("change", () => { this.across = select.value; this.drawScatter(svg, select.selectedIndex); this.choose(); });
