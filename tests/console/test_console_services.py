@@ -222,7 +222,7 @@ class PlayedModel:
         self.requests: list[bytes] = []
         self._answer = answer
         path = live.settings.paths.gateway_sockets / "http.sock"
-        # The folder of sockets is outside of the home: an earlier run of the tests with the same home may have left one.
+        # The folder of sockets is outside of the home: an earlier run with the same home may have left a socket.
         path.unlink(missing_ok=True)
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(path))
