@@ -95,9 +95,10 @@ class StoredSearchService:
         return self.searches.create_from(caller, text, lambda names: self._template(caller, code, names))
 
     def _template(self, caller: Caller, code: NamedCode, names: Collection[str]) -> Template:
-        """Return the submission of the experiments, with the parameters in the places of their values."""
+        """Return the submission of the experiments. In the stored words, each parameter takes the place of its value;
+        words of the request stay as they are."""
         source = self.source(caller, code)
-        words = placed(source.words if code.args is None else split_args(code.args), names)
+        words = placed(source.words, names) if code.args is None else split_args(code.args)
         if source.row is not None:
             same = list(words) == list(source.words)
             return self.submissions.template_of_exec(caller, source.row.id, None if same else words)

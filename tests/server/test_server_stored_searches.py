@@ -85,6 +85,7 @@ def test_a_search_of_a_definition_has_its_version_and_workers(live: Live, search
     ({"definition": "net", "numWorker": "many"}, "search.definition"), ({"exec": ""}, "search.definition"),
     ({"exec": "RUN", "args": 5}, "search.definition"), ({"exec": "RUN", "numWorker": 2}, "search.definition"),
     ({"exec": "RUN", "args": "--other {ratee}"}, "search.definition"),
+    ({"exec": "RUN", "args": "--rate {ratee}"}, "search.definition"),
 ])
 def test_wrong_code_is_refused(live: Live, search: Searching, spec: dict[str, Any], code: str) -> None:
     defined(live)
