@@ -14,8 +14,8 @@ _MOST_EXACT = 2.0**53
 
 
 class GroupPoint(NamedTuple):
-    """The mean of the values of curves at one place of the axis, and the band around it. So many
-    `curves` have a value there."""
+    """The mean of the values of curves at one place of the axis, and the band around it. `curves` is the number of
+    curves that have a value there."""
 
     place: float
     mean: float
@@ -54,7 +54,7 @@ def combined(curves: Sequence[Sequence[tuple[float, float]]], columns: int, spre
 
     Args:
         curves: The points (place, value) of each curve; the places increase.
-        columns: Maximum number of places. If the curves have more places, so many even ones count.
+        columns: Maximum number of places. If the curves have more, the mean has this many at equal distances.
         spread: RANGE or ERROR.
     """
     lines = [line for line in curves if line]
