@@ -268,7 +268,8 @@ def test_the_resting_jobs_of_a_stopped_search_end_their_processes_and_can_go_on(
     eventually(lambda: backend.row(job).state == PENDING, "its processes end")
     assert backend.row(job).rested == 1
     backend.promote(job)
-    held.driver().hello()
+    driver = held.driver()  # a driver that nothing refers to ends its job
+    driver.hello()
     backend.wait_running(job)
 
 
