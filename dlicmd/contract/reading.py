@@ -39,8 +39,10 @@ def words(value: Any) -> str:
 
 def number(value: Any) -> float | None:
     """Return a finite number, also one written as text, or None."""
-    if isinstance(value, str) and not re.fullmatch(_NUMBER, value.strip()):
-        return None
+    if isinstance(value, str):
+        value = value.strip()  # of more characters than `float` strips
+        if not re.fullmatch(_NUMBER, value):
+            return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 from client_desk import Desk
 from fake_server import FakeServer, exec_object
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import examples
 
@@ -112,6 +112,7 @@ def test_any_series_can_be_drawn(series: list[Series], colored: bool) -> None:
 
 
 @given(st.lists(st.lists(st.integers() | FLOATS | st.none() | st.text(max_size=3), max_size=4) | st.integers()))
+@example([[0, "0\x1f"]])
 def test_points_of_any_server_are_read_in_the_order_of_steps(points: list[Any]) -> None:
     steps = [point.step for point in read(points)]
     assert steps == sorted(set(steps))
