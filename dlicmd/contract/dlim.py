@@ -131,6 +131,11 @@ UPDATED = "Model is updated successfully"
 CANNOT_BE_REMOVED = "The model cannot be removed if it's started."
 
 
+def usual_name(text: str) -> str:
+    """Return a text, such as the name of a folder or a run, as the name of a model; "" if nothing usable is left."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:LONGEST_NAME].strip("-")
+
+
 def uploaded(path: str) -> str:
     """Return the line about an uploaded file."""
     return f"<{path}> uploaded to server."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,8 +80,7 @@ def checked_name(name: str) -> str:
 
 def usual_name(folder: Path) -> str:
     """Return the name of a folder as the name of a model; "" if nothing usable is left."""
-    plain = re.sub("[^a-z0-9]+", "-", base_name(folder).lower())
-    return plain.strip("-")[:dlim.LONGEST_NAME].strip("-")
+    return dlim.usual_name(base_name(folder))
 
 
 def _checked(folder: Path, found: dict[str, Any], ready_made: bool) -> list[str]:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, join_args, split_args
+from dlicmd.contract.dlim import usual_name
 from dlicmd.contract.secret import masked_arguments
 from dlicmd.contract.submission_values import PROGRAM
 from local_backend.api.bulk import bulk
@@ -45,7 +46,7 @@ def about(request: Request, services: Services, caller: Caller, run: str, tab: s
         "place": f"{places.RUNS}/{row.id}", "done": _done(view.progress, row), "words": join_args(words),
         "experiment": services.experiments.of_exec(caller, row.id), "remedy": remedy_of(row),
         "labels": labels_of(services, caller, run), "owned": row.creator == caller.name, "has_result": view.has_result,
-        "plan": view.consumer, "metrics": first_metrics(view.progress),
+        "model_name": usual_name(row.app_name), "plan": view.consumer, "metrics": first_metrics(view.progress),
         "lost": {name: one[wire.LEFT] for name, one in view.main_metrics.items() if wire.LEFT in one},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,9 @@ def test_save_model_makes_a_version_in_the_model_store(live: Live, run: str) -> 
     write(live.paths(run).model / "weights.bin", b"w")
     finished(live, run)
     assert "Save model" in words(get(live, place(run)))
+    dialog = get(live, place(run)).text.partition('id="save-model"')[2]
+    [name] = [one for one in Page(dialog).all("input") if one.get("name") == "name"]
+    assert name["value"] == "img-src-x-onerror-alert-1" and re.fullmatch(name["pattern"], name["value"])
     assert post(live, place(run, "/save"), {"name": "digits"}).headers["location"] == f"{places.SAVED}?now=digits%3A1"
     said = get(live, f"{places.SAVED}?now=digits%3A1")
     assert "Saved: version 1 of digits, " in words(said) and place(run) in said.text
