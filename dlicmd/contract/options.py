@@ -354,10 +354,10 @@ SEARCH_OPTIONS: tuple[Option, ...] = (
     _search("--hpo-resume", Form.FLAG, "promoted experiments continue their training, and do not repeat it"),
     _search("--hpo-seed", Form.COUNT, "seed of the algorithm; default: chosen by the server", "N"),
     _search("--hpo-name", Form.TEXT, "name of the search; default: chosen by the server", "NAME"),
-    _search("--hpo-job", Form.TEXT, "search with the code of a job, without an upload; words after -- replace the "
-            "arguments of its program", "ID"),
-    _search("--hpo-definition", Form.TEXT, "search with the code of a model definition; words after -- replace the "
-            "arguments of its program", "NAME"),
+    _search("--hpo-job", Form.TEXT, "search with the code of a job, without an upload; each parameter takes the place "
+            "of its value in the arguments of the job; words after --, such as --lr {lr}, replace them", "ID"),
+    _search("--hpo-definition", Form.TEXT, "search with the code of a model definition; each parameter takes the "
+            "place of its value in the arguments; words after --, such as --lr {lr}, replace them", "NAME"),
     _search("--hpo-of-version", Form.POSITIVE, "version of the model definition; default: the newest one", "N"),
 )
 

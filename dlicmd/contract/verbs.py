@@ -125,7 +125,7 @@ VERBS: tuple[Verb, ...] = (
     ), most=1, own=_RUN_OPTIONS, takes=(*_SUBMISSION, FILE), program=True),
     Verb("search", "--hpo-start", "[DIR|FILE]", "search for the best hyper-parameters of a program", (
         ("dlicmd search train.py --param lr=log:1e-4..1e-1 --metric accuracy", "run train.py with 20 values of lr"),
-        ("dlicmd search . --param batch=16,32,64 --metric loss -- --epochs 5", "pass --epochs to the program"),
+        ("dlicmd search . --param batch=16,32 --metric loss -- --batch {batch}", "put the values into its arguments"),
         ("dlicmd search --job last --param lr=0.1,0.01 --metric loss", "run the code of a job again with other values"),
         ("dlicmd search", "list your searches; get, why, follow, plot, stop and rm take the name of a search, too"),
     ), most=1, own=_SEARCH_OPTIONS, takes=_SEARCH_TAKES, program=True, stands_for=_OF_SEARCH),
