@@ -77,7 +77,7 @@ def test_a_group_is_one_curve_that_a_keyboard_reads(live: Live, tab: Tab, three:
 
     query = "&".join(f"id={one}" for one in three)
     tab.goto(address(live, f"/compare?{query}"))
-    tab.get_by_role("link", name="param.lr").press("Enter")
+    tab.get_by_role("link", name="lr", exact=True).press("Enter")
     plot = tab.locator("#chart-1 .plot")
     expect(tab.locator("#chart-1 .u-legend .u-series:visible")).to_have_count(3)
     plot.press("End")
